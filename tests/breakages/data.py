@@ -57,6 +57,8 @@ BREAKAGES = [
     Breakage("a record has no bound", RECORDS, "if (left > kMaxRecordBytes) {", "if (left > 2 * kMaxRecordBytes) {", "test_data"),
     Breakage("rows in their file are those behind them", CSV, "offsets.push_back(at.offset());", "offsets.push_back(at.end());", "test_data"),
     Breakage("a row in its file takes its label for a feature", TABLE, "c >= label_at_ ? 1 : 0", "c > label_at_ ? 1 : 0", "test_data"),
+    Breakage("a table may be written to between two looks at it", RECORDS, "if (now != file_.stamp) {",
+             "if (now.bytes > kMaxCsvBytes) {", "test_data"),
     Breakage("a table in its file may be written over while a job trains", TABLE, "now != file_.stamp", "now.bytes != file_.stamp.bytes",
              "test_data"),
     Breakage("rows that stay in their file have another hash", CSV, "    hash_.update(std::as_bytes(labels));\n", "", "test_data"),

@@ -454,6 +454,24 @@ TEST_CASE("a table that is written to while it is trained on is refused") {
   CHECK(changed.error().exit_code() == contract::exit_code::kData);
 }
 
+TEST_CASE("a table that is written to between two looks at it is refused") {
+  const TempDirectory directory;
+  const std::string path = directory / "x.csv";
+  write_bytes(path, {'a', ',', 'l', '\n', '1', ',', '0', '\n'});
+  const auto text = *TableText::open(path);
+  Bytes piece(4);
+  CHECK(*text->read(piece) == 4);
+  CHECK(piece == Bytes{'a', ',', 'l', '\n'});
+  std::filesystem::resize_file(path, 4);
+  const auto rest = text->read(piece);
+  REQUIRE_FALSE(rest);
+  CHECK(rest.error().message() ==
+        path + ": was written to while it was read; leave it as it is while jobs train");
+  CHECK(rest.error().exit_code() == contract::exit_code::kData);
+  text->rewind();
+  CHECK_FALSE(text->read(piece));
+}
+
 TEST_CASE("a table that is a gzip member is held whatever there is room for") {
   const TempDirectory directory;
   const std::string path = directory / "x.csv.gz", text = "a,label\n1,0\n2,1\n";
