@@ -222,8 +222,6 @@ Result<bool> Record::wait(milliseconds most) {
   return is_open() ? writer_->wait(writer_->added(), most) : Result<bool>(true);
 }
 
-Status Record::flush() { return is_open() ? writer_->wait(writer_->added()) : Status(); }
-
 std::function<Status()> Record::sync() {
   if (!is_open()) return [] { return Status(); };
   return [file = file_, writer = writer_, count = writer_->added()]() -> Status {

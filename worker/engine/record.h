@@ -69,8 +69,6 @@ class Record {
   /// Whether the system has all lines so far of an open record, so that they outlive this process;
   /// waits so long at most.  Errors: as open.
   Result<bool> wait(milliseconds most);
-  /// Waits for that.  Errors: as open.  Blocks: for the disk.
-  Status flush();
   /// What waits until the disk itself has all lines so far: to be called once, on any thread, also
   /// after close(). Nothing to do for a record that is not open.
   std::function<Status()> sync();

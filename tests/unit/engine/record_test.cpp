@@ -28,7 +28,7 @@ void write_steps(const std::string& path, std::int64_t restored, std::int64_t la
                 .has_value());
     if (step % 5 == 0) REQUIRE(record.add(RecordedEvaluation{step, 0.75, 1.5f}).has_value());
   }
-  REQUIRE(record.flush().has_value());
+  REQUIRE(record.sync()().has_value());
 }
 
 }  // namespace
