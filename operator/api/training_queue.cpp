@@ -20,6 +20,7 @@ constexpr std::size_t kMaxSpendingTextBytes = 1024;
 constexpr std::int64_t kMostOfAResource = 1'000'000'000'000'000;  // 1P
 constexpr JsonReader::Range kGeneration = {0, kMaxExactInteger};
 constexpr JsonReader::Range kJobs = {0, INT32_MAX};
+constexpr JsonReader::Range kLeastRun = {0, 30 * 24 * 3600};
 
 std::int64_t most_of(const std::string& resource) {
   return resource == "cpu" ? kMostOfAResource * 1000 : kMostOfAResource;
@@ -118,6 +119,12 @@ Status read_queue_spec(const Json& json, const std::string& path, TrainingQueueS
   in.optional("suspend", out.suspend);
   read_object(in, "budget", [&](const Json& object, const std::string& at) {
     return read_budget(object, at, out.budget.emplace());
+  });
+  read_object(in, "preemption", [&](const Json& object, const std::string& at) {
+    JsonReader preemption(object, at);
+    preemption.optional("minimumRunSeconds", out.preemption.minimum_run_seconds, kLeastRun);
+    preemption.no_other_fields();
+    return preemption.status();
   });
   in.no_other_fields();
   if (!in.status() || !out.cohort.empty()) return in.status();
@@ -262,7 +269,10 @@ Json status_to_json(const TrainingQueueStatus& status) {
 Json to_json(const TrainingQueue& queue) {
   Json json = object_json(Kind::kTrainingQueue, queue.meta);
   const TrainingQueueSpec& spec = queue.spec;
-  json["spec"] = Json{{"weight", spec.weight}, {"suspend", spec.suspend}};
+  json["spec"] =
+      Json{{"weight", spec.weight},
+           {"suspend", spec.suspend},
+           {"preemption", {{"minimumRunSeconds", spec.preemption.minimum_run_seconds}}}};
   if (!spec.cohort.empty()) json["spec"]["cohort"] = spec.cohort;
   for (const QueueResource& one : spec.resources) {
     Json entry{{"name", one.name}, {"nominal", quantity_text(one.name, one.nominal)}};

@@ -36,6 +36,13 @@ struct QueueBudget {
   bool operator==(const QueueBudget&) const = default;
 };
 
+/// When its jobs may be preempted for others.
+struct QueuePreemption {
+  /// Not before they have had their places for so long; shrinking is no preemption.
+  std::int64_t minimum_run_seconds = 0;
+  bool operator==(const QueuePreemption&) const = default;
+};
+
 struct TrainingQueueSpec {
   std::string cohort;                    ///< empty: alone
   std::vector<QueueResource> resources;  ///< names differ; what is not named is not limited
@@ -43,6 +50,7 @@ struct TrainingQueueSpec {
   std::vector<std::string> namespaces;  ///< empty: all
   bool suspend = false;
   std::optional<QueueBudget> budget;
+  QueuePreemption preemption;
   bool operator==(const TrainingQueueSpec&) const = default;
 };
 

@@ -22,6 +22,7 @@ Queue queue_of(const api::TrainingQueue& object, const Status& verdict) {
   const api::TrainingQueueSpec& spec = object.spec;
   Queue queue{
       object.meta.name, spec.cohort, spec.resources, spec.weight, spec.namespaces, "", "", false};
+  queue.least_run = seconds(spec.preemption.minimum_run_seconds);
   queue.is_refused = !verdict;
   if (queue.is_refused) {
     queue.closed = "its spec is refused (" + verdict.error().message() + ")";
@@ -104,6 +105,11 @@ int QueueHolder::workers_that_stay() const {
   return workers_with(*this, stuck);
 }
 
+seconds spared_for(const QueueHolder& holder, const Queue* queue) {
+  if (queue == nullptr || !holder.ran) return holder.spared;
+  return std::max(holder.spared, queue->least_run - *holder.ran);
+}
+
 HeldSlot leaving_slot(const api::Pod& pod, int slot, WallTime now) {
   const auto& since = pod.meta.deletion_time;
   return {slot, pod.node_name.empty() ? pod.required_node : pod.node_name,
@@ -122,8 +128,9 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   holder.started = status.start_time.value_or(WallTime{});
   holder.ends_within = deadline_left(job, now);
   add_unsaved(holder, status, now);
-  if (status.taken_back.preemptions > 0 && status.start_time) {
-    holder.spared = std::max(seconds(0), words::kSparedFor - since(*status.start_time, now));
+  if (status.start_time) holder.ran = since(*status.start_time, now);
+  if (status.taken_back.preemptions > 0 && holder.ran) {
+    holder.spared = std::max(seconds(0), words::kSparedFor - *holder.ran);
   }
   // Whoever has ended, or is asked to leave, gives back with its last pod.
   for (const auto& placement : places) {

@@ -25,6 +25,7 @@ struct Queue {
   std::string closed;                   ///< why no further job starts from it; empty: open
   std::string spent{};                  ///< why its jobs stop: the budget; empty: they do not
   bool is_refused = false;              ///< its spec; nothing of it is known
+  seconds least_run{0};                 ///< so long after their start none of its jobs is preempted
   bool operator==(const Queue&) const = default;
 };
 
@@ -61,9 +62,11 @@ struct QueueHolder {
   std::string uid{};
   /// To so many workers it can be asked to shrink now, with nothing computed anew; 0: it cannot.
   int shrinks_to = 0;
-  int processes = 1;       ///< of a worker
-  int together = 1;        ///< it can use a multiple of so many workers
-  WallTime started{};      ///< since when it has places
+  int processes = 1;   ///< of a worker
+  int together = 1;    ///< it can use a multiple of so many workers
+  WallTime started{};  ///< since when it has places
+  /// For how long; absent: it has not started.
+  std::optional<seconds> ran{};
   seconds unsaved{0};      ///< since its newest durable checkpoint, or since it runs
   bool has_saved = false;  ///< there is such a checkpoint of this run
   seconds spared{0};       ///< so long it is not preempted: it was a while ago
@@ -80,6 +83,10 @@ struct QueueHolder {
   /// Those of them that still count when all have left that leave in time.
   int workers_that_stay() const;
 };
+
+/// So long it is not preempted for others: it gave way a while ago, or has not run for the least
+/// time of its queue (nullptr: it is in none).
+seconds spared_for(const QueueHolder& holder, const Queue* queue);
 
 /// What a pod that leaves still holds, counted as that slot's.
 HeldSlot leaving_slot(const api::Pod& pod, int slot, WallTime now);

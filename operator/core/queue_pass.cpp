@@ -203,13 +203,19 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
   (void)take_beyond(more, queue, lacking);
 }
 
-bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang) {
+/// `why`: why the gang waits, to which is added who makes room for it, or could later.
+bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang, std::string& why) {
   if (cluster_.holders.empty() && cluster_.leaving.empty()) return false;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
   const auto left_by_heads = [&](const Rooms& rooms) {
     return caps_beside(kept_from_head(turn.queue), gang, rooms.inventory());
   };
-  if (reclaim_->make_room({gang, turn.queue, left_by_heads})) return true;
+  const Reclaim::Head head{gang, turn.queue, left_by_heads};
+  if (reclaim_->make_room(head)) {
+    why += makes_room_text(gang.job, reclaim_->taken());
+    return true;
+  }
+  why += spared_text(reclaim_->spared_for_now(head));
   reclaim_->reserve(turn.queue, gang);
   return false;
 }
@@ -351,8 +357,7 @@ void QueuePass::next_of_line() {
   why += place_in_line > kPlacesInWords ? "waits for its turn"
                                         : why_behind(turn, gang, within, why_no_place);
   if (!is_behind && could_ever_start(turn, gang)) {
-    Head head{&gang, within >= gang.min, make_room(turn, gang)};
-    if (head.is_promised) why += makes_room_text(gang.job, reclaim_->taken());
+    Head head{&gang, within >= gang.min, make_room(turn, gang, why)};
     add_head(turn.queue, std::move(head));
     ledger_.reserve(turn.queue, turn.per_worker, gang.min);
     line_.ledger_changed(turn.queue);
@@ -381,8 +386,10 @@ void QueuePass::take_back(Schedule& all) const {
     if (head.is_promised) all.look_again = words::kOverdue;
   }
   for (const QueueHolder& holder : cluster_.holders) {
-    if (holder.spared.count() == 0) continue;
-    all.look_again = std::min(all.look_again.value_or(holder.spared), holder.spared);
+    const auto queue = queues_.find(holder.turn.queue);
+    const seconds spared = spared_for(holder, queue == queues_.end() ? nullptr : queue->second);
+    if (spared.count() <= 0 || holder.slots.empty()) continue;
+    all.look_again = std::min(all.look_again.value_or(spared), spared);
   }
 }
 

@@ -79,7 +79,7 @@ class QueuePass {
   void place_freely(const WaitingGang& gang);
   int take_beyond(const WaitingGang& gang, int queue, int most);
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
-  bool make_room(const LineTurn& turn, const WaitingGang& gang);
+  bool make_room(const LineTurn& turn, const WaitingGang& gang, std::string& why);
   KeptRoom room_kept_for(const WaitingGang& gang);
   Rooms& at_best();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);

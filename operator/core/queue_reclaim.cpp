@@ -77,6 +77,8 @@ Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, cons
     if (queue < 0) continue;
     Lender lender{&holder, queue, amounts_of(holder.per_worker),
                   {},      {},    static_cast<int>(holder.slots.size())};
+    const auto of = queues_.find(holder.turn.queue);
+    lender.spared = spared_for(holder, of == queues_.end() ? nullptr : of->second);
     lender.numbered = rooms_.inventory().numbered(lender.amounts);
     for (const HeldSlot& slot : holder.slots) {
       lender.nodes.push_back(rooms_.inventory().index_of(slot.node));
@@ -270,7 +272,7 @@ std::vector<Reclaim::Lender*> Reclaim::victims(const Claim& claim) {
   for (Lender& one : lenders_) {
     // Whom it had to give way to it never sends away in turn.
     const bool is_kept =
-        one.holder->spared.count() > 0 ||
+        (spares_ && one.spared.count() > 0) ||
         (!one.holder->uid.empty() && one.holder->uid == claim.head.gang.preempted_for_uid);
     if (one.kept > 0 && !is_kept && may_take(claim, one)) found.push_back(&one);
   }
@@ -411,6 +413,27 @@ bool Reclaim::make_room(const Head& head) {
   note(claim, before);
   promise(head);
   return true;
+}
+
+std::vector<std::pair<api::ObjectKey, seconds>> Reclaim::spared_for_now(const Head& head) {
+  std::vector<std::pair<api::ObjectKey, seconds>> found;
+  const auto is_spared = [](const Lender& one) { return one.kept > 0 && one.spared.count() > 0; };
+  if (std::none_of(lenders_.begin(), lenders_.end(), is_spared)) return found;
+  const std::vector<int> before = kept();
+  Claim claim{head, Right::kPriority, lacking(head)};
+  spares_ = false;
+  if (preempt(claim)) {
+    for (std::size_t i = 0; i < lenders_.size(); ++i) {
+      const Lender& one = lenders_[i];
+      const bool would_go = one.kept == 0 && before[i] > 0 && one.spared.count() > 0;
+      if (would_go) {
+        found.emplace_back(one.holder->job, one.holder->ran.value_or(seconds(0)) + one.spared);
+      }
+    }
+  }
+  spares_ = true;
+  restore(before);
+  return found;
 }
 
 int Reclaim::make_room_beyond(const Head& head, int most) {

@@ -10,7 +10,9 @@
 // Then elastic jobs shrink, down to their least, which costs nothing; of them no worker leaves that
 // could stay. Only where that is not enough are jobs preempted: of the lowest
 // priorities that suffice those that lose least work together (processes times the time since the
-// last checkpoint), then the fewest.
+// last checkpoint), then the fewest. Who has not run for the least time of its queue, or was
+// preempted a while ago, is spared; the head, whose quota is kept from further borrowers, waits for
+// that at most.
 //
 // All of it is decided on the cluster as it will be: pods that leave are gone, jobs whose room is
 // made have it. So what was taken is not taken twice, whoever asks again, and nothing is stored.
@@ -21,6 +23,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/core/queue_quota.h"
@@ -44,6 +47,9 @@ class Reclaim {
 
   /// Whether the head will have room for its least, and if need be who makes it.
   bool make_room(const Head& head);
+  /// Of a head that make_room has not helped: who could be preempted for it once they are spared no
+  /// more, and after how long a run. Empty: nobody.
+  std::vector<std::pair<api::ObjectKey, seconds>> spared_for_now(const Head& head);
   /// The same for one that is no first of a line: with what others have grown to beyond their wish
   /// alone. How many of its workers will have room then, from its least to `most`; 0: too few.
   int make_room_beyond(const Head& head, int most);
@@ -67,6 +73,7 @@ class Reclaim {
     NumberedAmounts numbered;
     std::vector<int> nodes;  ///< of its places; -1: none, or one that is not there
     int kept = 0;            ///< of its places, the first ones
+    seconds spared{0};       ///< so long it is not preempted
     bool is_beyond() const;  ///< its wish, with what it has kept
     std::int64_t lost() const;
     /// Numbers of first places that leave no copy of a model without a part, from `least` to
@@ -117,6 +124,7 @@ class Reclaim {
   std::map<std::string, const Queue*> queues_;
   std::vector<Lender> lenders_;  ///< by job
   std::map<api::ObjectKey, TakeBack> taken_;
+  bool spares_ = true;  ///< whether nobody is preempted who is spared
 };
 
 }  // namespace muster::core

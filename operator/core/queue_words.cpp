@@ -130,6 +130,16 @@ std::string makes_room_text(const api::ObjectKey& head,
   return "; room is made for it: " + names_text(names, [](const auto& name) { return name; });
 }
 
+std::string spared_text(const std::vector<std::pair<api::ObjectKey, seconds>>& spared) {
+  if (spared.empty()) return "";
+  return "; room can be made for it once jobs have run for their least time: " +
+         names_text(spared,
+                    [](const auto& one) {
+                      return one.first.text() + " " + std::to_string(one.second.count()) + " s";
+                    }) +
+         " (spec.preemption.minimumRunSeconds of their queue, or what follows a preemption)";
+}
+
 std::string why_kept(const api::ObjectKey& first, const std::string& what,
                      const std::string& queue) {
   return what + " is kept for " + first.text() + ", which comes first" +

@@ -34,6 +34,8 @@ std::string why_ahead(const api::ObjectKey& head, seconds waits);
 /// Who makes room for a head, of those that give something back.
 std::string makes_room_text(const api::ObjectKey& head,
                             const std::map<api::ObjectKey, TakeBack>& taken);
+/// Who could be preempted for a head, but not yet, and after how long a run.
+std::string spared_text(const std::vector<std::pair<api::ObjectKey, seconds>>& spared);
 /// `queue`: the first one's, where it is another.
 std::string why_kept(const api::ObjectKey& first, const std::string& what,
                      const std::string& queue = "");

@@ -6,6 +6,7 @@ KEPT_ROOM = "operator/core/kept_room.cpp"
 LINE = "operator/core/queue_line.cpp"
 QUOTA = "operator/core/queue_quota.cpp"
 RECLAIM = "operator/core/queue_reclaim.cpp"
+QUEUE = "operator/core/queue.cpp"
 PREEMPT = "operator/core/preempt_policy.cpp"
 SPENDING = "operator/core/spending.cpp"
 COST = "operator/core/cost.cpp"
@@ -30,6 +31,11 @@ BREAKAGES = [
              "gang.wish, gang.volumes, gang.nodes_may_come);", "test_core"),
     Breakage("a gang hears what one was refused with before places were taken", "operator/core/rooms.cpp",
              "if (refused_at_ != inventory_->version()) return nullptr;\n", "", "test_core"),
+    Breakage("a job is preempted before it ran for its queue's least time", QUEUE, "  return std::max(holder.spared, queue->least_run - *holder.ran);\n",
+             "  return holder.spared;\n", "test_queue"),
+    Breakage("a pass that spares a job for its queue's least time is not repeated when that is over", PASS,
+             "const seconds spared = spared_for(holder, queue == queues_.end() ? nullptr : queue->second);", "const seconds spared = holder.spared;",
+             "test_queue"),
     Breakage("a job that gives way has all of its deadline before it again", PREEMPT, "  stop_clock(status, snapshot.now);\n",
              "  status.start_time.reset();\n", "test_core"),
     Breakage("volumes of other nodes are taken for known", "operator/core/volumes.cpp",

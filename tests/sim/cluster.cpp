@@ -65,7 +65,10 @@ void Cluster::create_queue(const std::string& name) {
   const Json queue{{"apiVersion", contract::kApiVersion},
                    {"kind", contract::kKindTrainingQueue},
                    {"metadata", {{"name", name}}},
-                   {"spec", {{"cohort", "sim"}, {"resources", Json::array({cpu})}}}};
+                   {"spec",
+                    {{"cohort", "sim"},
+                     {"resources", Json::array({cpu})},
+                     {"preemption", {{"minimumRunSeconds", name == kQueues[0] ? 10 : 0}}}}}};
   // Refused where it is there.
   (void)user_->create(api::Kind::kTrainingQueue, "", queue);
 }

@@ -260,6 +260,35 @@ TEST_CASE("a job gives way to a higher priority and comes back by itself, throug
   CHECK(world.job("low").status.taken_back.preemptions == 2);
 }
 
+TEST_CASE("who has just started is left alone for its queue's least time, and then gives way") {
+  World world(test::seed());
+  world.add_node("n", 4);
+  for (const char* name : {"product", "research"}) {
+    world.create_queue(name, 2, [](Json& queue) {
+      queue["spec"]["cohort"] = "lab";
+      queue["spec"]["preemption"]["minimumRunSeconds"] = 600;
+    });
+  }
+  world.create_job("low", 4, trains_in("research", 4));
+  world.settle();
+  train_all(world, "low");
+  world.create_job("own", 2, comes_first_in("product", ""));
+  world.settle();
+  CHECK(leaving(world, "low") == 0);
+  CHECK(admitted(world.job("own"))
+            .message.ends_with(
+                "; room can be made for it once jobs have run for their least time: default/low "
+                "600 s (spec.preemption.minimumRunSeconds of their queue, or what follows a "
+                "preemption)"));
+  world.pass(seconds(300));
+  world.restart_operator();
+  world.settle();
+  world.pass(seconds(200));
+  CHECK(leaving(world, "low") == 0);
+  world.pass(seconds(120));
+  CHECK(leaving(world, "low") == 4);
+}
+
 TEST_CASE("whoever is to be preempted and ends first has ended") {
   World world(test::seed());
   make_lab(world);

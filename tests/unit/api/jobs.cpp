@@ -210,7 +210,8 @@ Json full_training_queue() {
     "spec": {"cohort": "lab", "weight": 3, "suspend": true, "namespaces": ["team-a"],
       "resources": [{"name": "nvidia.com/gpu", "nominal": "8", "borrowingLimit": "4",
                      "lendingLimit": "6"}],
-      "budget": {"currency": "EUR", "amount": "500.5", "period": "Week"}},
+      "budget": {"currency": "EUR", "amount": "500.5", "period": "Week"},
+      "preemption": {"minimumRunSeconds": 600}},
     "status": {
       "observedGeneration": 2,
       "conditions": [{"type": "Active", "status": "False", "reason": "Suspended", "message": "m",

@@ -47,6 +47,16 @@ TEST_CASE("a queue is written as it is read") {
   }
 }
 
+TEST_CASE("how long a queue's jobs run at least is bounded, and nothing where it is not said") {
+  CHECK(parse_training_queue(full_training_queue())->spec.preemption.minimum_run_seconds == 600);
+  CHECK(parse_training_queue(least_training_queue())->spec.preemption.minimum_run_seconds == 0);
+  for (const int wrong : {-1, 30 * 24 * 3600 + 1}) {
+    CHECK(queue_refusal(
+              with(full_training_queue(), "/spec/preemption/minimumRunSeconds", Json(wrong)))
+              .starts_with("spec.preemption.minimumRunSeconds: must be from 0 to 2592000"));
+  }
+}
+
 TEST_CASE("what cannot be a queue is refused with the field and what would be right") {
   CHECK(queue_refusal(with_resources(R"([{"name": "cpu", "nominal": "-1"}])")) ==
         "spec.resources[0].nominal: \"-1\" is negative");

@@ -35,6 +35,7 @@ struct QueueJob {
   std::vector<core::HeldSlot> leaving{};  ///< while there are any it does not wait yet
   bool is_elastic = false;                ///< it can be asked to shrink
   seconds unsaved{0}, spared{0};
+  bool has_started = true;  ///< false: others than the operator have not let it go yet
   WallTime started{};
   int shrinks = 0, preemptions = 0;
   int deadline = 0;  ///< seconds after its start; 0: it has none
@@ -95,9 +96,9 @@ class QueueWorld {
       holder.unsaved = job.unsaved;
       holder.spared = job.spared;
       holder.started = job.started;
+      const auto ran = std::chrono::duration_cast<seconds>(WallTime(seconds(clock)) - job.started);
+      if (job.has_started) holder.ran = ran;
       if (job.deadline > 0) {
-        const seconds ran =
-            std::chrono::duration_cast<seconds>(WallTime(seconds(clock)) - job.started);
         holder.ends_within = std::max(seconds(0), seconds(job.deadline) - ran);
       }
       for (const auto* slots : {&job.slots, &job.leaving}) {
@@ -149,7 +150,13 @@ class QueueWorld {
       CHECK(!job.has_ended);
       CHECK(one.workers < static_cast<int>(job.slots.size()));
       if (one.workers > 0) CHECK((job.is_elastic && one.workers >= job.gang.min));
-      if (one.workers == 0) CHECK(job.spared.count() == 0);
+      if (one.workers == 0) {
+        CHECK(job.spared.count() == 0);
+        for (const auto& queue : queues) {
+          if (queue.name != job.gang.turn.queue) continue;
+          CHECK(WallTime(seconds(clock)) - job.started >= queue.least_run);
+        }
+      }
       std::vector<core::HeldSlot> stay;
       for (const auto& slot : job.slots) {
         (slot.slot < one.slots_below ? stay : job.leaving).push_back(slot);

@@ -290,7 +290,10 @@ TEST_CASE("where jobs end all that can start do, and none is preempted more ofte
     CAPTURE(seed);
     Rng rng(static_cast<std::uint64_t>(seed));
     QueueWorld world = reclaim_world(rng);
-    for (auto& queue : world.queues) queue.quota[0].nominal += 6;
+    for (auto& queue : world.queues) {
+      queue.quota[0].nominal += 6;
+      queue.least_run = seconds(rng.below(2) * rng.below(8));
+    }
     world.add_node("roomy", 6);
     std::map<std::string, int> work;  // seconds to go, of which none is lost
     int last_end = 0;

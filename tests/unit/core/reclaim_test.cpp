@@ -486,6 +486,65 @@ TEST_CASE("whoever was preempted is spared for a while, and never preempts whom 
   CHECK(taken_from(world, "own").workers == 0);
 }
 
+TEST_CASE("nobody is preempted before it ran for its queue's least time, and its heir says so") {
+  for (const bool is_for_priority : {false, true}) {
+    CAPTURE(is_for_priority);
+    QueueWorld world = lab();
+    world.queues[1].least_run = seconds(600);
+    world.clock = 1000;
+    world.add_job("low", "research", 8);
+    world.pass();
+    REQUIRE(world.runs("low"));
+    auto& late = world.add_job("late", is_for_priority ? "research" : "product", 4);
+    late.gang.turn.priority = is_for_priority ? 1 : 0;
+    world.clock += 599;
+    const Schedule waits = schedule(world.snapshot());
+    CHECK(waits.taken.empty());
+    CHECK(waits.look_again == seconds(1));
+    CHECK(waits.verdicts.at({"team", "late"})
+              .why_not.ends_with(
+                  "; room can be made for it once jobs have run for their least time: team/low "
+                  "600 s (spec.preemption.minimumRunSeconds of their queue, or what follows a "
+                  "preemption)"));
+    world.clock += 1;
+    CHECK(taken_from(world, "low").workers == 0);
+  }
+}
+
+TEST_CASE("the least time of a queue holds no shrinking up, and none of what has not started") {
+  QueueWorld world = lab();
+  world.queues[1].least_run = seconds(600);
+  auto& wide = world.add_job("wide", "research", 8);
+  wide.is_elastic = true;
+  wide.gang.min = 4;
+  world.pass();
+  REQUIRE(world.job("wide").slots.size() == 8);
+  world.add_job("own", "product", 4);
+  CHECK(taken_from(world, "wide").workers == 4);
+  world.job("wide").is_elastic = false;
+  CHECK(world.taken().empty());
+  world.job("wide").has_started = false;
+  CHECK(taken_from(world, "wide").workers == 0);
+}
+
+TEST_CASE("of two that could give way he does whose least time is over, though he loses more") {
+  QueueWorld world = lab();
+  world.queues.push_back(make_queue("patient", 0, "lab"));
+  world.queues.back().least_run = seconds(600);
+  world.add_job("young", "patient", 4);
+  world.add_job("dear", "research", 4).unsaved = seconds(9999);
+  world.pass();
+  REQUIRE(world.runs("young"));
+  REQUIRE(world.runs("dear"));
+  world.queues[0].quota[0].nominal = 8;
+  world.queues[1].quota[0].nominal = 0;
+  world.add_job("own", "product", 4);
+  CHECK(taken_from(world, "dear").workers == 0);
+  CHECK(world.taken().size() == 1);
+  world.clock += 600;
+  CHECK(taken_from(world, "young").workers == 0);
+}
+
 TEST_CASE("who leaves and should have left long ago is not waited for") {
   QueueWorld world = lab();
   world.add_job("stuck", "research", 4);
