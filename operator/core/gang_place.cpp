@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kMaxNodesInText = 3;
 constexpr std::size_t kMaxTaintBytes = 128;
 
-enum class Refusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kVolume, kAvoided, kDomain };
-constexpr std::size_t kRefusals = 8;
+/// Nodes are left out by NodeRefusal, or because the others of the gang are elsewhere.
+constexpr std::size_t kElsewhere = kNodeRefusals, kRefusals = kNodeRefusals + 1;
 
 bool keeps_out(const api::Node::Taint& taint, const WaitingGang& gang) {
   const bool is_hard = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
@@ -52,24 +52,6 @@ bool is_selected(const api::Node& node, const WaitingGang& gang) {
          (gang.node_terms.empty() || selects(gang.node_terms, node));
 }
 
-/// What keeps pods off the node for a while.
-Refusal refusal_for_a_while(const api::Node& node, const WaitingGang& gang) {
-  if (!node.ready) return Refusal::kNotReady;
-  const api::Node::Taint cordon{"node.kubernetes.io/unschedulable", "", "NoSchedule"};
-  if (node.unschedulable && !tolerates_taint(gang.tolerations, cordon)) return Refusal::kCordoned;
-  return taint_against(node, gang) != nullptr ? Refusal::kTainted : Refusal::kNone;
-}
-
-Refusal refusal_of(const Inventory& inventory, const api::Node& node, const WaitingGang& gang) {
-  const Refusal now =
-      inventory.counts_closed_for_a_while() ? Refusal::kNone : refusal_for_a_while(node, gang);
-  if (now != Refusal::kNone) return now;
-  if (is_tainted_for_good(node, gang)) return Refusal::kTainted;
-  if (!is_selected(node, gang)) return Refusal::kSelector;
-  if (!gang.volumes.every_slot.allows(node.meta.name)) return Refusal::kVolume;
-  return gang.avoid.contains(node.meta.name) ? Refusal::kAvoided : Refusal::kNone;
-}
-
 std::string free_text(const ResourceAmounts& all, const api::Resources& per_worker) {
   std::string text;
   for (const auto& [name, amount] : amounts_of(per_worker)) {
@@ -84,6 +66,7 @@ std::string free_text(const ResourceAmounts& all, const api::Resources& per_work
 
 struct NodeOffer {
   int node = 0;
+  int by_name = 0;  ///< how many come before it
   std::int64_t fit = 0;
   int distance = 0;        ///< to the nodes where the gang stands already
   bool is_beside = false;  ///< it is one of these
@@ -95,17 +78,8 @@ struct Offers {
   std::vector<NodeOffer> candidates;
   std::int64_t total = 0;  ///< workers that fit on them, kManyWorkers at most
   std::array<int, kRefusals> refused{};
-  /// Of those that refuse it by a taint the key of one, of a node with room for it if there is any.
-  std::string taint;
-  bool has_taint_room = false;
-
-  void refuse(Refusal refusal, const api::Node& node, const WaitingGang& gang, bool has_room) {
-    ++refused[static_cast<std::size_t>(refusal)];
-    const bool tells_more = taint.empty() || (has_room && !has_taint_room);
-    if (refusal != Refusal::kTainted || !tells_more) return;
-    taint = head_of(taint_against(node, gang)->key, kMaxTaintBytes);
-    has_taint_room = has_room;
-  }
+  /// One that refuses it by a taint, with room for it if there is any; -1: none does.
+  int tainted = -1;
 };
 
 }  // namespace
@@ -134,6 +108,12 @@ std::string about_new_nodes(const WaitingGang& gang, const Inventory& inventory)
   return any ? "" : "; where nodes come on demand: spec.scheduling: Unplaced";
 }
 
+/// The key of the taint that keeps the gang off a node; empty for none.
+std::string taint_text(const WaitingGang& gang, const Inventory& inventory, int node) {
+  if (node < 0) return "";
+  return head_of(taint_against(inventory.node(node), gang)->key, kMaxTaintBytes);
+}
+
 std::string why_not(const WaitingGang& gang, const Inventory& inventory, const Offers& offers) {
   const auto& candidates = offers.candidates;
   const auto& refused = offers.refused;
@@ -155,7 +135,7 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory, const O
       "",
       "not ready",
       "cordoned",
-      "tainted, e.g. " + offers.taint + " (spec.worker.tolerations)",
+      "tainted, e.g. " + taint_text(gang, inventory, offers.tainted) + " (spec.worker.tolerations)",
       "not selected (" + selecting_fields(gang) + ")",
       "without its volumes (spec.worker.volumes)",
       "refused a pod of this job a moment ago",
@@ -192,17 +172,24 @@ std::string why_not_together(const WaitingGang& gang, const Rooms& rooms, std::i
          " on a node; room for " + std::to_string(most);
 }
 
-/// Slots that join a gang: nodes where it stands already come first, then the nearest to them.
-void sort_candidates(std::vector<NodeOffer>& candidates) {
-  std::stable_sort(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+/// Slots that join a gang: nodes where it stands already come first, then the nearest to them. Of
+/// those that do not suffice only the ones that are named are sorted.
+void sort_candidates(std::vector<NodeOffer>& candidates, bool do_suffice) {
+  const auto is_better = [](const NodeOffer& a, const NodeOffer& b) {
     const bool a_beside = a.fit > 0 && a.is_beside;
     const bool b_beside = b.fit > 0 && b.is_beside;
     if (a_beside != b_beside) return a_beside;
     if ((a.fit > 0) != (b.fit > 0)) return a.fit > 0;
     if (a.distance != b.distance) return a.distance < b.distance;
     // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
-    return a.fit != b.fit ? a.fit > b.fit : a.shares_switch < b.shares_switch;
-  });
+    if (a.fit != b.fit) return a.fit > b.fit;
+    if (a.shares_switch != b.shares_switch) return b.shares_switch;
+    return a.by_name < b.by_name;
+  };
+  const std::size_t sorted =
+      do_suffice ? candidates.size() : std::min(candidates.size(), kMaxNodesInText);
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(sorted),
+                    candidates.end(), is_better);
 }
 
 PodShape shape_of(const WaitingGang& gang) {
@@ -399,31 +386,51 @@ void put_tightest_next(std::vector<NodeOffer>& candidates, std::size_t at, std::
   std::rotate(begin, best, best + 1);
 }
 
-/// The best first. `within`, where there are any, are the only nodes that count.
-Offers offers_to(const WaitingGang& gang, const Rooms& rooms, const NodeCaps* caps,
+/// Of two nodes that refuse the gang by a taint the one that tells more: it has room, or else the
+/// first.
+void note_tainted(Offers& offers, int node, const Inventory& inventory,
+                  const NumberedAmounts& needs, bool& has_room) {
+  if (offers.tainted >= 0 && has_room) return;
+  has_room = inventory.pods_free_on(node, needs, 1) > 0;
+  if (offers.tainted < 0 || has_room) offers.tainted = node;
+}
+
+/// The best first; where they do not suffice, the first few of them. `within`, where there are any,
+/// are the only nodes that count.
+Offers offers_to(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps,
                  const std::set<std::string>& within) {
   Offers offers;
-  const Inventory& inventory = rooms.inventory();
+  Inventory& inventory = rooms.inventory();
   const std::vector<int> distances = rooms.distances_from(gang.wish.beside);
-  const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
+  const Room& room = inventory.room(shape_of(gang));
+  const NumberedAmounts needs = inventory.needs(amounts_of(gang.per_worker));
   const PcieUse pcie(inventory, gang.per_worker);
+  bool has_taint_room = false;
+  int by_name = 0;
   for (const int index : inventory.by_name()) {
-    const api::Node& node = inventory.node(index);
-    std::int64_t fit = fits[as_index(index)];
-    const bool elsewhere = !within.empty() && !within.contains(node.meta.name);
-    const Refusal refusal = elsewhere ? Refusal::kDomain : refusal_of(inventory, node, gang);
-    if (refusal != Refusal::kNone) {
-      offers.refuse(refusal, node, gang, fit > 0);
+    const std::string& name = inventory.topology().nodes[as_index(index)];
+    const NodeRefusal refusal = room.refusal[as_index(index)];
+    if (!within.empty() && !within.contains(name)) {
+      ++offers.refused[kElsewhere];
       continue;
     }
+    if (refusal != NodeRefusal::kNone) {
+      ++offers.refused[static_cast<std::size_t>(refusal)];
+      if (refusal == NodeRefusal::kTainted) {
+        note_tainted(offers, index, inventory, needs, has_taint_room);
+      }
+      continue;
+    }
+    std::int64_t fit = room.on_node[as_index(index)];
+    if (fit >= kMaxPodsCounted) fit = inventory.pods_free_on(index, needs, kManyWorkers);
     if (caps != nullptr) fit = std::min(fit, (*caps)[as_index(index)]);
     offers.total = std::min<std::int64_t>(kManyWorkers, offers.total + fit);
-    const bool is_beside = gang.wish.beside.contains(node.meta.name);
+    const bool is_beside = !gang.wish.beside.empty() && gang.wish.beside.contains(name);
     const int here = static_cast<int>(std::min<std::int64_t>(fit, gang.count));
-    offers.candidates.push_back(
-        {index, fit, distances[as_index(index)], is_beside, pcie.must_share(index, here)});
+    offers.candidates.push_back({index, by_name++, fit, distances[as_index(index)], is_beside,
+                                 here > 0 && pcie.must_share(index, here)});
   }
-  sort_candidates(offers.candidates);
+  sort_candidates(offers.candidates, offers.total >= gang.min);
   return offers;
 }
 

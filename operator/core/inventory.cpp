@@ -230,7 +230,9 @@ Inventory::Update Inventory::update(const api::Node& node) {
   set_node(index, node);
   for (Tracked& tracked : tracked_) {
     prepare(tracked);
-    ++tracked.room.refused[static_cast<std::size_t>(refusal_of(tracked, index))];
+    const NodeRefusal refusal = refusal_of(tracked, index);
+    ++tracked.room.refused[static_cast<std::size_t>(refusal)];
+    tracked.room.refusal[as_index(index)] = refusal;
   }
   touch(index);
   return Update::kDone;
@@ -408,11 +410,7 @@ int Inventory::fits(const Tracked& tracked, int node) const {
 }
 
 void Inventory::prepare(Tracked& tracked) const {
-  tracked.needs.clear();
-  for (const auto& [resource, amount] : tracked.shape.requests) {
-    if (amount <= 0) continue;
-    tracked.needs.emplace_back(resource_index(resource), amount);
-  }
+  tracked.needs = needs(tracked.shape.requests);
   while (tracked.by_class.size() < facts_->classes.size()) {
     tracked.by_class.push_back(
         refusal_of(*facts_->classes[tracked.by_class.size()], tracked.shape));
@@ -424,6 +422,7 @@ void Inventory::fill(Tracked& tracked) const {
   Room& room = tracked.room;
   room.on_node.assign(topology().nodes.size(), kMaxPodsCounted);
   room.in_domain.assign(topology().domains.size(), 0);
+  room.refusal.resize(topology().nodes.size());
   room.refused = {};
   // One array after the other: ten thousand nodes are counted anew for every new shape.
   for (const auto& [resource, amount] : tracked.needs) {
@@ -442,6 +441,7 @@ void Inventory::fill(Tracked& tracked) const {
     const NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(facts_->class_of_node[i])]
                                             : refusal_of(tracked, static_cast<int>(i));
     ++room.refused[static_cast<std::size_t>(refusal)];
+    room.refusal[i] = refusal;
     if (refusal != NodeRefusal::kNone) room.on_node[i] = 0;
     room.in_domain[as_index(topology().leaf_of_node[i])] += room.on_node[i];
   }
@@ -498,6 +498,24 @@ std::vector<std::int64_t> Inventory::pods_free(const ResourceAmounts& amounts,
     }
   }
   return pods;
+}
+
+std::int64_t Inventory::pods_free_on(int node, const NumberedAmounts& needs,
+                                     std::int64_t most) const {
+  std::int64_t pods = most;
+  for (const auto& [number, amount] : needs) {
+    const std::int64_t free = number < 0 ? 0 : free_[as_index(number)][as_index(node)];
+    pods = free < amount ? 0 : std::min(pods, free / amount);
+  }
+  return pods;
+}
+
+NumberedAmounts Inventory::needs(const ResourceAmounts& amounts) const {
+  NumberedAmounts needs;
+  for (const auto& [resource, amount] : amounts) {
+    if (amount > 0) needs.emplace_back(resource_index(resource), amount);
+  }
+  return needs;
 }
 
 const std::vector<std::int64_t>* Inventory::free_of(const std::string& resource) const {

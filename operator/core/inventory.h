@@ -32,7 +32,7 @@ inline constexpr std::size_t kMaxShapes = 64;
 /// Amounts by resource: cpu in thousandths, memory in bytes, everything else counted. A pod's has
 /// {"pods", 1}.
 using ResourceAmounts = std::map<std::string, std::int64_t>;
-/// The same by the resources' numbers in an inventory; what none of its nodes has is not in it.
+/// The same by the resources' numbers in an inventory.
 using NumberedAmounts = std::vector<std::pair<int, std::int64_t>>;
 
 struct NodeToleration {
@@ -56,13 +56,22 @@ struct PodShape {
 };
 
 /// Why nodes do not count.
-enum class NodeRefusal { kNone, kNotReady, kCordoned, kTainted, kSelector, kLimited, kAvoided };
+enum class NodeRefusal : std::uint8_t {
+  kNone,
+  kNotReady,
+  kCordoned,
+  kTainted,
+  kSelector,
+  kLimited,
+  kAvoided
+};
 inline constexpr std::size_t kNodeRefusals = 7;
 
 /// How many pods of one shape fit: by node and by domain, in the topology's numbering. `refused` is
-/// by NodeRefusal.
+/// by NodeRefusal, `refusal` by node.
 struct Room {
   std::vector<int> on_node, in_domain;
+  std::vector<NodeRefusal> refusal;
   std::array<int, kNodeRefusals> refused{};
   bool operator==(const Room&) const = default;
 };
@@ -96,7 +105,7 @@ class Inventory {
   void give_back(int node, const ResourceAmounts& amounts, std::int64_t pods = 1) {
     change(node, numbered(amounts), pods);
   }
-  /// Of many nodes: the names of resources are looked up once.
+  /// Of many nodes: the names of resources are looked up once. Without what no node has.
   NumberedAmounts numbered(const ResourceAmounts& amounts) const;
   void take(int node, const NumberedAmounts& amounts, std::int64_t pods) {
     change(node, amounts, -pods);
@@ -151,6 +160,10 @@ class Inventory {
   /// By node, how many pods with these amounts are free there, whoever may stand there; `most` at
   /// most.
   std::vector<std::int64_t> pods_free(const ResourceAmounts& amounts, std::int64_t most) const;
+  /// The same of one node, with what needs() says of the amounts.
+  std::int64_t pods_free_on(int node, const NumberedAmounts& needs, std::int64_t most) const;
+  /// What a pod takes any of; -1: no node has it.
+  NumberedAmounts needs(const ResourceAmounts& amounts) const;
   /// By node, of one resource; under 0 where more was promised than there is. nullptr: no node has
   /// it.
   const std::vector<std::int64_t>* free_of(const std::string& resource) const;
@@ -204,7 +217,7 @@ class Inventory {
   struct Tracked {
     PodShape shape;
     Room room;
-    std::vector<std::pair<int, std::int64_t>> needs;  ///< of a resource; -1: no node has it
+    NumberedAmounts needs;
     std::vector<NodeRefusal> by_class;
     std::uint64_t seen = 0;  ///< changes that are counted in `room`
   };

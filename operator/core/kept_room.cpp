@@ -51,7 +51,8 @@ std::optional<NodeCaps> caps_beside(const KeptRooms& kept, const WaitingGang& ga
     if (!caps) caps.emplace(inventory.size(), kManyWorkers);
     for (std::size_t i = 0; i < left.size(); ++i) {
       if (left[i] == (*free)[i]) continue;
-      (*caps)[i] = std::min((*caps)[i], std::max<std::int64_t>(0, left[i] / amount));
+      const std::int64_t fit = left[i] < amount ? 0 : left[i] / amount;
+      (*caps)[i] = std::min((*caps)[i], fit);
     }
   }
   return caps;

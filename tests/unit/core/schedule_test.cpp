@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "common/json.h"
 #include "common/rng.h"
@@ -84,6 +85,31 @@ TEST_CASE("a gang that does not fit hears what is missing and takes nothing") {
   CHECK(refused.why_not ==
         "needs 4 x {cpu 1, memory 512Mi}; room for 2; node local has cpu 2, memory 64Gi free");
   CHECK(verdicts.at({"ns", "k"}).placement.has_value());
+}
+
+TEST_CASE(
+    "of many nodes that do not suffice the three roomiest are named, of those alike the first") {
+  // Along the tree they stand in another order than by their names.
+  Cluster cluster{{}, {}, {}, {gang("j", 9, 9, 2)}};
+  for (const auto& [name, cpus, rack] : {std::tuple{"f", 2, "r1"},
+                                         {"e", 4, "r2"},
+                                         {"d", 2, "r3"},
+                                         {"c", 2, "r2"},
+                                         {"b", 1, "r1"},
+                                         {"a", 1, "r3"}}) {
+    cluster.nodes.push_back(node(name, cpus));
+    cluster.nodes.back().meta.labels["network.topology.nvidia.com/leaf"] = rack;
+  }
+  CHECK(cluster.only().why_not ==
+        "needs 9 x {cpu 2, memory 512Mi}; room for 5; node e has cpu 4, memory 64Gi free; node c "
+        "has cpu 2, memory 64Gi free; node d has cpu 2, memory 64Gi free; 3 more nodes have less");
+}
+
+TEST_CASE("room for more pods than a gang can have is told apart, too") {
+  const int workers = kMaxPodsCounted;
+  Cluster cluster{{node("a", 10'000, 1 << 20), node("b", 5'000, 1 << 20)}, {}, {}, {}};
+  cluster.gangs = {gang("j", workers, workers)};
+  CHECK(cluster.only().placement->node_of_slot == Nodes(as_index(workers), "b"));
 }
 
 TEST_CASE("a gang of which nine of ten fit holds none of the room, and who comes later starts") {
