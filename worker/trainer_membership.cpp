@@ -107,7 +107,10 @@ void TrainerMembership::connect_ahead(const sentinel::ViewMessage& view) {
   connector_.want(std::move(options));
 }
 
-void TrainerMembership::ready(const Sha256Digest& digest) { channel_.send_ready({to_hex(digest)}); }
+void TrainerMembership::ready(const engine::Subject& subject) {
+  channel_.send_ready(
+      {to_hex(subject.outline), subject.contents ? to_hex(*subject.contents) : std::string()});
+}
 
 /// Without end as long as the sentinel lives: it knows who could still make a view, and ends this
 /// process when nobody can.

@@ -29,7 +29,7 @@ class TrainerMembership final : public engine::Membership {
                     sentinel::Pulse& pulse, const Clock& clock);
   ~TrainerMembership() override;
 
-  void ready(const Sha256Digest& digest) override;
+  void ready(const engine::Subject& subject) override;
   Result<engine::View> next(std::int64_t after, std::optional<MonoTime> deadline) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;

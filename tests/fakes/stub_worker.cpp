@@ -104,7 +104,7 @@ int train(sentinel::ChannelWriter& channel) {
 /// Trains once it is told that it is a member.
 int train_as_member() {
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
-  channel.send_ready({std::string(64, 'd')});
+  channel.send_ready({std::string(64, 'd'), {}});
   sentinel::ViewReader views(sentinel::kChannelFd);
   const auto view = views.wait(seconds(30));
   return view && *view ? train(channel) : 98;
@@ -113,7 +113,7 @@ int train_as_member() {
 /// Ready, and does nothing.
 int idle() {
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
-  channel.send_ready({std::string(64, 'd')});
+  channel.send_ready({std::string(64, 'd'), {}});
   while (true) pause();
 }
 
@@ -132,7 +132,7 @@ int lack_files() {
 int get_stuck(const std::string& path) {
   if (setpgid(0, getpgid(getppid())) != 0) return 1;
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
-  channel.send_ready({std::string(64, 'd')});
+  channel.send_ready({std::string(64, 'd'), {}});
   sentinel::ViewReader views(sentinel::kChannelFd);
   if (const auto view = views.wait(seconds(30)); !view || !*view) return 98;
   sentinel::StepRecord step;

@@ -34,7 +34,9 @@ class Seat final : public engine::Membership {
   void connected(std::int64_t epoch, std::unique_ptr<comm::Communicator> communicator);
   std::int64_t newest_epoch() const { return views_.newest_epoch(); }
 
-  void ready(const Sha256Digest& digest) override { world_.on_ready(trainer_, digest); }
+  void ready(const engine::Subject& subject) override {
+    world_.on_ready(trainer_, subject.outline);
+  }
   Result<engine::View> next(std::int64_t after, std::optional<MonoTime> deadline) override;
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;

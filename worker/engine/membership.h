@@ -44,13 +44,19 @@ struct Entry {
   std::int64_t returned_from = 0;  ///< the step that they stood at before
 };
 
+/// What must be equal for all: spec and data.
+struct Subject {
+  Sha256Digest outline{};                ///< as far as it is known before pictures are decoded
+  std::optional<Sha256Digest> contents;  ///< of all data, once it is known
+};
+
 /// Threads: one.
 class Membership {
  public:
   virtual ~Membership() = default;
 
-  /// Data is loaded and the first state is made; with it, what must be equal for all.
-  virtual void ready(const Sha256Digest& digest) = 0;
+  /// Data is loaded and the first state is made. Again when more is known of the subject.
+  virtual void ready(const Subject& subject) = 0;
 
   /// The newest view after epoch `after`. Blocks: until there is one, however long it takes: who
   /// waits may be the last that has the state, which would be lost with its process. Errors carry
@@ -97,7 +103,7 @@ class FixedMembership final : public Membership {
  public:
   /// `communicator` outlives it.
   explicit FixedMembership(comm::Communicator& communicator) : communicator_(communicator) {}
-  void ready(const Sha256Digest&) override {}
+  void ready(const Subject&) override {}
   Result<View> next(std::int64_t after, std::optional<MonoTime> deadline) override;
   Result<std::int64_t> prepared_epoch() override { return 0; }
   std::optional<View> prepared(std::int64_t) override { return std::nullopt; }

@@ -40,7 +40,8 @@ void Trainer::leave_group() {
 
 /// What a group has no use for, none of its processes keeps.
 Result<std::vector<Greeting>> Trainer::as_groups(const std::vector<Greeting>& greetings) {
-  MUSTER_RETURN_IF_ERROR(check_group(greetings, config_.group_size(), rank()));
+  const Status alike = check_group(greetings, config_.group_size(), rank());
+  if (!alike) return of_joiner(alike.error());
   auto groups = greetings_of_groups(greetings, config_.group_size());
   const auto own = static_cast<std::size_t>(rank());
   if (has_state_ && !groups[own].has_state) {

@@ -82,7 +82,7 @@ Result<TrainingSummary> Trainer::run() {
   MUSTER_RETURN_IF_ERROR(check_arithmetic());
   MUSTER_RETURN_IF_ERROR(load_data());
   MUSTER_RETURN_IF_ERROR(prepare());
-  membership_.ready(both(spec_digest_, outline_));
+  tell_ready();
   last_work_ = clock_.mono_now();
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const View view, next_view());
@@ -220,6 +220,18 @@ void Trainer::find_digests() {
   outline_ = both(outline_, outline(test_, of_test));
 }
 
+/// Who joins is let in before it knows its pictures: where they differ, the job goes on without it.
+Error Trainer::of_joiner(const Error& error) const {
+  const bool is_own = config_.is_joining && error.exit_code() == contract::exit_code::kData;
+  return is_own ? Error(error).with_exit_code(contract::exit_code::kDisk) : error;
+}
+
+void Trainer::tell_ready() {
+  Subject subject{both(spec_digest_, outline_), {}};
+  if (is_data_checked()) subject.contents = both(spec_digest_, read_digest_);
+  membership_.ready(subject);
+}
+
 /// What is wrong with any picture is known from here on, or told by those who know it: of `all`
 /// greetings none is of unchecked data behind this.
 Status Trainer::check_data(std::vector<Greeting>& all) {
@@ -232,6 +244,7 @@ Status Trainer::check_data(std::vector<Greeting>& all) {
   MUSTER_RETURN_IF_ERROR(tell_checks(all_processes(), tellings, sets, long_deadline()));
   if (!was_checked) {
     find_digests();
+    tell_ready();
     MUSTER_RETURN_IF_ERROR(open_store_of_owner());
   }
   for (const Telling& one : tellings) {
@@ -249,6 +262,7 @@ Status Trainer::check_pictures() {
     if (!data::is_checked(*set)) MUSTER_RETURN_IF_ERROR(set->pictures->check_all());
   }
   find_digests();
+  tell_ready();
   return open_store_of_owner();
 }
 
@@ -538,7 +552,9 @@ Status Trainer::complete_state() {
 
 Status Trainer::enter(const std::vector<Greeting>& greetings) {
   MUSTER_RETURN_IF_ERROR(at(point::kEnter));
-  MUSTER_ASSIGN_OR_RETURN(EntryPlan plan, plan_entry(config_.logical_ranks, greetings, rank()));
+  auto planned = plan_entry(config_.logical_ranks, greetings, rank());
+  if (!planned) return of_joiner(planned.error());
+  EntryPlan& plan = *planned;
   if (view_.stop) plan.standing.is_stopping = 1;
   if (may_learn(plan, greetings) && !is_state_wanted(plan)) {
     let_learn(plan, config_.logical_ranks, greetings);

@@ -68,6 +68,8 @@ class Trainer {
   Status load_vocabulary();
   Status load_data();
   bool is_data_checked() const;
+  void tell_ready();
+  Error of_joiner(const Error& error) const;
   void find_digests();
   Status check_data(std::vector<Greeting>& all);
   Status check_pictures();

@@ -64,7 +64,7 @@ struct FailureWire {
 
 struct ReadyWire {
   Kind kind = Kind::kReady;
-  std::array<char, 72> digest{};
+  std::array<char, 72> outline{}, contents{};
 };
 
 struct BrokenWire {
@@ -152,7 +152,8 @@ std::vector<std::byte> encode_one(const FailureMessage& message) {
 
 std::vector<std::byte> encode_one(const ReadyMessage& message) {
   ReadyWire wire;
-  put_text(wire.digest, message.digest);
+  put_text(wire.outline, message.outline);
+  put_text(wire.contents, message.contents);
   return bytes_of(wire);
 }
 
@@ -253,7 +254,8 @@ Wire read_wire(const std::byte* bytes) {
 /// The later kinds; nothing when the bytes are none of them.
 std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, std::size_t size) {
   if (kind == Kind::kReady && size == sizeof(ReadyWire)) {
-    return ReadyMessage{get_text(read_wire<ReadyWire>(bytes).digest)};
+    const auto wire = read_wire<ReadyWire>(bytes);
+    return ReadyMessage{get_text(wire.outline), get_text(wire.contents)};
   }
   if (kind == Kind::kBroken && size == sizeof(BrokenWire)) {
     const auto wire = read_wire<BrokenWire>(bytes);

@@ -69,8 +69,11 @@ struct FailureMessage {
 };
 
 /// Data and checkpoint are looked at and the model's state is made: this process may be let in.
+/// Again when it knows more of its data.
 struct ReadyMessage {
-  std::string digest;  ///< of the job's spec and data, at most 64 bytes; another one is refused
+  /// Of the job's spec and data as far as they are known before pictures are decoded, and of all of
+  /// it; empty while it is not known. At most 64 bytes. Others are refused.
+  std::string outline, contents;
 };
 
 /// The communicator of `epoch` cannot go on.

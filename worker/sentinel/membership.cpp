@@ -40,6 +40,18 @@ Domain domain_of(std::string_view node, std::string_view rack) {
   return domain;
 }
 
+std::uint64_t make_digest(std::uint64_t outline, std::optional<std::uint64_t> contents) {
+  constexpr std::uint64_t kHalf = std::uint64_t{1} << 32;
+  const std::uint64_t upper = std::max(outline_of(outline), kHalf);
+  return contents ? upper | std::max<std::uint64_t>(*contents % kHalf, 1) : upper;
+}
+
+bool is_same_training(std::uint64_t a, std::uint64_t b) {
+  if (a == 0 || b == 0) return a == b;
+  if (has_contents(a) && has_contents(b)) return a == b;
+  return outline_of(a) == outline_of(b);
+}
+
 const Seat* find_seat(const View& view, WorkerId id) {
   const Seat* seat = find_slot(view, id.slot);
   return seat != nullptr && seat->id == id ? seat : nullptr;
@@ -474,7 +486,12 @@ bool Membership::is_left_behind() const {
 /// Whether this worker's trainers are about something else than those of the view, which was agreed
 /// without them: nothing here will make them fit.
 bool Membership::is_misfit() const {
-  return view_.digest != 0 && !self_.trainers.empty() && !is_done_ && digest_ != view_.digest;
+  return view_.digest != 0 && !self_.trainers.empty() && !is_done_ &&
+         !is_same_training(digest_, view_.digest);
+}
+
+const char* Membership::why_misfit(std::uint64_t digest, std::uint64_t right) {
+  return outline_of(digest) == outline_of(right) ? kOtherPictures : kOtherJob;
 }
 
 void Membership::give_up_misfit(MonoTime now) {
@@ -484,11 +501,11 @@ void Membership::give_up_misfit(MonoTime now) {
   }
   if (!misfit_since_) {
     misfit_since_ = now;
-    outputs_.emplace_back(RefusedNewcomer{self_.id, kOtherJob});
+    outputs_.emplace_back(RefusedNewcomer{self_.id, why_misfit(digest_, view_.digest)});
   }
   if (is_lost_told_ || now - *misfit_since_ < options_.misfit) return;
   is_lost_told_ = true;
-  outputs_.emplace_back(Refused{kOtherJob});
+  outputs_.emplace_back(Refused{why_misfit(digest_, view_.digest)});
 }
 
 void Membership::evaluate_newcomer(MonoTime now) {
@@ -541,7 +558,10 @@ void Membership::describe_waiting(MonoTime now) {
     }
   }
   if (silent.empty() || present * 2 > view_.seats.size()) {
-    waiting_ = is_misfit() ? std::string("not let in by the workers that train: ") + kOtherJob : "";
+    waiting_.clear();
+    if (!is_misfit()) return;
+    waiting_ =
+        std::string("not let in by the workers that train: ") + why_misfit(digest_, view_.digest);
   } else {
     waiting_ = "waiting for the operator's word: " + std::to_string(present) + " of " +
                std::to_string(view_.seats.size()) + " workers hear each other, silent are slots " +

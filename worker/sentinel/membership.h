@@ -55,6 +55,9 @@ struct MembershipOptions {
 };
 
 inline constexpr const char* kOtherJob = "its spec or data are not those that the job trains with";
+inline constexpr const char* kOtherPictures =
+    "its pictures are not those that the job trains with: files of the same names and sizes have "
+    "other bytes";
 
 /// One who was met outside of a view: from the endpoint's answer to join.
 struct Contact {
@@ -174,9 +177,9 @@ class Membership {
     Lateness lateness;
     bool is_heard_once = false;
     bool is_dead = false;
-    bool is_fresh = false;  ///< it was heard until it died
-    bool is_refused = false;
-    MonoTime told{};  ///< the newest view
+    bool is_fresh = false;          ///< it was heard until it died
+    const char* refused = nullptr;  ///< why; it is not let in
+    MonoTime told{};                ///< the newest view
     MonoTime clean_since{};
     std::optional<MonoTime> evictable_since;
   };
@@ -218,6 +221,8 @@ class Membership {
   void evaluate_newcomer(MonoTime now);
   bool is_left_behind() const;
   bool is_misfit() const;
+  /// Why one about `digest` is not let in by those about `right`.
+  static const char* why_misfit(std::uint64_t digest, std::uint64_t right);
   void give_up_misfit(MonoTime now);
   bool has_other_key(MonoTime now) const;
   void describe_waiting(MonoTime now);

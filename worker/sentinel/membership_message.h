@@ -26,7 +26,7 @@ struct Ballot {
 /// Sent all the time, and at once when something in it changes.
 struct Beat {
   Seat self;                 ///< with the trainers that are ready
-  std::uint64_t digest = 0;  ///< of spec and data as its trainers see them
+  std::uint64_t digest = 0;  ///< of what its trainers are about
   bool is_leaving = false;
   bool is_done = false;             ///< its trainers have finished the job
   std::int64_t broken_epoch = 0;    ///< newest epoch whose communicator broke; 0 = none

@@ -1,6 +1,8 @@
 // What a leader would have next: the view less the dead, the cut off and those who leave, with the
 // trainers that are ready and the newcomers that fit.
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "worker/sentinel/membership.h"
 
@@ -14,6 +16,17 @@ bool holds(const std::vector<TrainerPlace>& all, const TrainerPlace& one) {
 bool has_departed(const View& view, Fate fate) {
   return std::any_of(view.departed.begin(), view.departed.end(),
                      [fate](const Departure& gone) { return gone.fate == fate; });
+}
+
+/// What is there most often; of two as often the first; of none 0.
+std::uint64_t most_of(const std::vector<std::uint64_t>& digests) {
+  std::map<std::uint64_t, int> counts;
+  int most = 0;
+  for (const std::uint64_t digest : digests) most = std::max(most, ++counts[digest]);
+  for (const std::uint64_t digest : digests) {
+    if (counts[digest] == most) return digest;
+  }
+  return 0;
 }
 
 void sort_departed(View& view) {
@@ -156,29 +169,36 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   sort_departed(next);
 }
 
-/// What those are about whose trainers are ready: of most seats, of two as many the lowest's.
+/// What those are about whose trainers are ready: of most seats, of two as many the lowest's. Their
+/// data may be known to some of them alone, and to none at a start; then who trains comes first,
+/// for what was made already is made of those.
 std::uint64_t Membership::digest_of_most(const View& next) const {
-  std::map<std::uint64_t, int> seats;
-  int most = 0;
+  std::vector<std::uint64_t> outlines, training, ready;
   for (const Seat& seat : next.seats) {
-    if (!ready_of(seat).empty()) most = std::max(most, ++seats[digest_of(seat.id)]);
+    if (!ready_of(seat).empty()) outlines.push_back(outline_of(digest_of(seat.id)));
   }
+  const std::uint64_t outline = next.digest != 0 ? outline_of(next.digest) : most_of(outlines);
   for (const Seat& seat : next.seats) {
-    if (!ready_of(seat).empty() && seats[digest_of(seat.id)] == most) return digest_of(seat.id);
+    const std::uint64_t digest = digest_of(seat.id);
+    if (ready_of(seat).empty() || outline_of(digest) != outline || !has_contents(digest)) continue;
+    ready.push_back(digest);
+    const Seat* const before = find_seat(view_, seat.id);
+    if (before != nullptr && !before->trainers.empty()) training.push_back(digest);
   }
-  return 0;
+  if (!training.empty()) return most_of(training);
+  return ready.empty() ? outline : most_of(ready);
 }
 
 void Membership::set_trainers_of(MonoTime now, View& next) {
   const auto take_ready = [&](Seat& seat) {
     seat.trainers = ready_of(seat);
     if (next.digest != 0 && !seat.trainers.empty() && !is_done(seat.id) &&
-        digest_of(seat.id) != next.digest) {
+        !is_same_training(digest_of(seat.id), next.digest)) {
       seat.trainers.clear();
     }
   };
   bool is_held = false;
-  if (next.digest == 0) next.digest = digest_of_most(next);
+  if (!has_contents(next.digest)) next.digest = digest_of_most(next);
   for (Seat& seat : next.seats) {
     const std::vector<TrainerPlace> before = seat.trainers;
     take_ready(seat);
@@ -216,17 +236,17 @@ bool Membership::fits(MonoTime now, const View& next, WorkerId id, Peer& one) {
     one.clean_since = now;
     return false;
   }
-  if (one.is_refused && now - one.told >= options_.silence) {
+  if (one.refused != nullptr && now - one.told >= options_.silence) {
     one.told = now;
-    send(id, Refusal{kOtherJob});
+    send(id, Refusal{one.refused});
   }
-  if (one.is_refused || one.beat.is_leaving || one.beat.is_done) return false;
+  if (one.refused != nullptr || one.beat.is_leaving || one.beat.is_done) return false;
   if (static_cast<int>(one.beat.self.trainers.size()) < one.beat.self.processes) return false;
-  if (next.digest != 0 && one.beat.digest != next.digest) {
-    one.is_refused = true;
+  if (next.digest != 0 && !is_same_training(one.beat.digest, next.digest)) {
+    one.refused = why_misfit(one.beat.digest, next.digest);
     one.told = now;
-    send(id, Refusal{kOtherJob});
-    outputs_.emplace_back(RefusedNewcomer{id, kOtherJob});
+    send(id, Refusal{one.refused});
+    outputs_.emplace_back(RefusedNewcomer{id, one.refused});
     return false;
   }
   const auto cut_off = evictions_.find(id);
@@ -285,9 +305,11 @@ void Membership::finish_wish(MonoTime now, Wish& wish) {
   const bool is_start = !has_trainers(view_);
   const bool is_join_due = is_join && (is_start || now - *joins_since_ >= options_.gather_joins);
   const bool is_reform = is_broken_long(now);
+  // Nobody with other data is to wait for those who train, and not know why it does.
+  const bool is_known_now = !is_start && next.digest != view_.digest;
   const bool has_any = has_trainers(next) || next.stop;
-  wish.is_change =
-      next.stop != view_.stop || (has_any && (is_lost || is_drop || is_join_due || is_reform));
+  wish.is_change = next.stop != view_.stop ||
+                   (has_any && (is_lost || is_drop || is_join_due || is_reform || is_known_now));
   // -1 stands for the number that the view will get.
   next.urgent_epoch = is_lost || is_reform ? -1 : view_.urgent_epoch;
 }

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,12 +43,18 @@ bool may_be_respawned(int code) {
 constexpr double kOldSignSeconds = 10;
 constexpr std::string_view kWaitsForFilesText = "waiting for worker 0, which keeps the files";
 
-/// Of a hexadecimal digest; never 0, which means that there is none.
+/// Of a hexadecimal digest.
 std::uint64_t shorten(const std::string& digest) {
   std::uint64_t value = 0;
   (void)std::from_chars(digest.data(), digest.data() + std::min<std::size_t>(16, digest.size()),
                         value, 16);
-  return std::max<std::uint64_t>(1, value);
+  return value;
+}
+
+std::uint64_t digest_of(const ReadyMessage& ready) {
+  std::optional<std::uint64_t> contents;
+  if (!ready.contents.empty()) contents = shorten(ready.contents);
+  return make_digest(shorten(ready.outline), contents);
 }
 
 /// Of its trainers, by rank: those under one address are on one host.
@@ -154,7 +161,9 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     process.last_word = std::move(*failure);
   } else if (auto* ready = std::get_if<ReadyMessage>(&message)) {
     process.is_ready = true;
-    digest_ = shorten(ready->digest);
+    const std::uint64_t digest = digest_of(*ready);
+    // Its other trainers may know more: all have the same files.
+    if (has_contents(digest) || outline_of(digest) != outline_of(digest_)) digest_ = digest;
     update_ready();
   } else if (auto* broken = std::get_if<BrokenMessage>(&message)) {
     if (broken->epoch != told_view_.epoch || !membership_) return;

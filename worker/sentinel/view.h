@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,16 @@ struct Departure {
   bool operator==(const Departure&) const = default;
 };
 
+/// Of what a worker's trainers are about: in the upper half spec and data as far as they are known
+/// before pictures are decoded, in the lower one all of the data, 0 while that is not known. As one
+/// number, so that builds that know of one half alone read it, too. Never 0, which is none.
+std::uint64_t make_digest(std::uint64_t outline, std::optional<std::uint64_t> contents);
+/// Without its lower half.
+constexpr std::uint64_t outline_of(std::uint64_t digest) { return digest >> 32 << 32; }
+constexpr bool has_contents(std::uint64_t digest) { return digest != outline_of(digest); }
+/// Whether two are about the same, as far as both know it.
+bool is_same_training(std::uint64_t a, std::uint64_t b);
+
 /// Who counts and who trains. The sentinels of `seats` decide together what comes after it.
 struct View {
   std::int64_t epoch = 0;
@@ -63,7 +74,7 @@ struct View {
   /// Epoch of the newest view up to this one in which a training process was lost: who comes from
   /// an older one leaves the step under way, all others enter at a step boundary.
   std::int64_t urgent_epoch = 0;
-  std::uint64_t digest = 0;  ///< of spec and data of all trainers in it; 0 = none yet
+  std::uint64_t digest = 0;  ///< of all trainers in it; 0 = none yet
   bool stop = false;
   std::vector<Seat> seats;          ///< by slot, at most one a slot
   std::vector<WorkerId> previous;   ///< of the view before, by slot: who is new is told last

@@ -129,10 +129,10 @@ class ElasticWorld::Seat final : public engine::Membership {
  public:
   Seat(ElasticWorld& world, int trainer) : world_(world), trainer_(trainer) {}
 
-  void ready(const Sha256Digest&) override {
+  void ready(const engine::Subject&) override {
     Shared& shared = *world_.shared_;
     const std::lock_guard lock(shared.mutex);
-    shared.trainers[trainer_].is_ready = true;
+    if (std::exchange(shared.trainers[trainer_].is_ready, true)) return;
     if (shared.round->epoch == 0) {
       std::vector<int> all;
       for (const auto& [number, trainer] : shared.trainers) {

@@ -113,13 +113,14 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   const auto pair = make_channel();
   REQUIRE(pair);
   ChannelWriter writer(pair->writer);
-  writer.send_ready({std::string(64, 'd')});
+  writer.send_ready({std::string(64, 'd'), std::string(64, 'c')});
   BrokenMessage broken{7, std::vector<int>(100, 3)};
   writer.send_broken(broken);
   writer.send_entered({8, 41, 5, 1'000'000, 0.25, std::string(1'000, 'r')});
   const auto ready = receive(pair->reader);
   REQUIRE((ready && *ready));
-  CHECK(std::get<ReadyMessage>(**ready).digest == std::string(64, 'd'));
+  CHECK(std::get<ReadyMessage>(**ready).outline == std::string(64, 'd'));
+  CHECK(std::get<ReadyMessage>(**ready).contents == std::string(64, 'c'));
   const auto lost = receive(pair->reader);
   REQUIRE((lost && *lost));
   CHECK(std::get<BrokenMessage>(**lost).epoch == 7);

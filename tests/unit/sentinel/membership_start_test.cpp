@@ -17,6 +17,9 @@ using muster::test::seat_of;
 namespace {
 
 constexpr std::uint64_t kRightDigest = 7, kStaleDigest = 8;
+/// With files of the same names and sizes.
+constexpr std::uint64_t kOutline = std::uint64_t{9} << 32;
+constexpr std::uint64_t kRightPictures = kOutline + 7, kStalePictures = kOutline + 8;
 
 /// A gang of four that starts, as `self` sees it, which is about `digest`; nobody has been ready.
 struct Start {
@@ -42,7 +45,8 @@ struct Start {
     say(slot, one);
   }
   void say(int slot, MessageBody body) {
-    membership.receive(now, Message{{slot, 0}, ++sequence, 1, std::move(body)});
+    membership.receive(now,
+                       Message{{slot, 0}, ++sequence, membership.view().epoch, std::move(body)});
     keep();
   }
   /// All promise what they are asked for. Returns the view that is to be accepted.
@@ -115,6 +119,48 @@ TEST_CASE("of two halves with different data the one with the lowest seat starts
   REQUIRE(view);
   CHECK(view->digest == kRightDigest);
   CHECK(training_slots(*view) == std::vector<int>{0, 3});
+}
+
+TEST_CASE("a gang starts with the pictures of most, though some do not know theirs yet") {
+  Start start(0, kOutline);
+  start.beat(1, kStalePictures);
+  start.beat(2, kRightPictures);
+  start.beat(3, kRightPictures);
+  const auto view = start.wish();
+  REQUIRE(view);
+  CHECK(view->digest == kRightPictures);
+  CHECK(training_slots(*view) == std::vector<int>{0, 2, 3});
+}
+
+TEST_CASE("where nobody knows the pictures, those of who trains count once they are known") {
+  Start start(0, kOutline);
+  for (const int slot : {1, 2, 3}) start.beat(slot, kOutline);
+  const auto first = start.wish();
+  REQUIRE(first);
+  CHECK(first->digest == kOutline);
+  View view = *first;
+  for (int slot : {2, 3}) view.seats[static_cast<std::size_t>(slot)].trainers.clear();
+  start.say(1, Commit{view});
+  start.outputs.clear();
+  // Two have come late, with other pictures than the one who trains has found meanwhile.
+  start.beat(1, kRightPictures);
+  for (const int slot : {2, 3}) start.beat(slot, kStalePictures);
+  const auto next = start.wish();
+  REQUIRE(next);
+  CHECK(next->digest == kRightPictures);
+  CHECK(training_slots(*next) == std::vector<int>{0, 1});
+}
+
+TEST_CASE("a digest has both halves, and none is 0") {
+  CHECK(make_digest(0, {}) == std::uint64_t{1} << 32);
+  CHECK(make_digest(0, 0) == (std::uint64_t{1} << 32) + 1);
+  // Where nothing is to be decoded both are one number, which older builds tell, too.
+  CHECK(make_digest(0x123456789abcdef0, 0x123456789abcdef0) == 0x123456789abcdef0);
+  CHECK(is_same_training(kOutline, kRightPictures));
+  CHECK(is_same_training(kRightPictures, kRightPictures));
+  CHECK_FALSE(is_same_training(kStalePictures, kRightPictures));
+  CHECK_FALSE(is_same_training(kOutline + kOutline, kRightPictures));
+  CHECK_FALSE(is_same_training(0, kRightPictures));
 }
 
 TEST_CASE("who has a seat and other data says so at once, and ends once the others train") {

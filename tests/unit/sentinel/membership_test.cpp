@@ -18,7 +18,7 @@ using muster::test::seat_of;
 
 namespace {
 
-constexpr std::uint64_t kDigest = 7;
+constexpr std::uint64_t kDigest = (std::uint64_t{3} << 32) + 7;
 constexpr std::int64_t kEpoch = 2;
 
 View view_of(std::int64_t epoch, const std::vector<int>& slots) {
@@ -497,7 +497,7 @@ TEST_CASE("a newcomer hears that it counts when all who counted before know it")
 
 TEST_CASE("a newcomer with another spec or other data is refused with the reason") {
   Table table(0, {0, 1});
-  const Table::Tweak other = [](Beat& beat) { beat.digest = kDigest + 1; };
+  const Table::Tweak other = [](Beat& beat) { beat.digest = 2 * kDigest; };
   table.beat(2, other);
   table.pass(milliseconds(300), {{1, knows_newcomer(2)}, {2, other}});
   CHECK(table.sent<Prepare>(1).empty());
@@ -505,6 +505,24 @@ TEST_CASE("a newcomer with another spec or other data is refused with the reason
   CHECK(table.told<RefusedNewcomer>()[0].id == WorkerId{2, 0});
   REQUIRE_FALSE(table.sent<Refusal>(2).empty());
   CHECK(table.sent<Refusal>(2)[0].reason.find("spec or data") != std::string::npos);
+}
+
+TEST_CASE(
+    "a newcomer with other pictures is refused with the reason, and not one that knows none yet") {
+  for (const bool knows : {false, true}) {
+    CAPTURE(knows);
+    Table table(0, {0, 1});
+    const Table::Tweak other = [&](Beat& beat) {
+      beat.digest = knows ? kDigest + 1 : outline_of(kDigest);
+    };
+    table.beat(2, other);
+    table.pass(milliseconds(300), {{1, knows_newcomer(2)}, {2, other}});
+    CHECK(table.sent<Prepare>(1).empty() == knows);
+    CHECK(table.told<RefusedNewcomer>().size() == (knows ? 1 : 0));
+    if (!knows) continue;
+    REQUIRE_FALSE(table.sent<Refusal>(2).empty());
+    CHECK(table.sent<Refusal>(2)[0].reason == kOtherPictures);
+  }
 }
 
 TEST_CASE("a newcomer that hears for long only that its key is another one gives up") {
