@@ -185,8 +185,8 @@ std::size_t product_scratch_bytes(std::size_t steps, std::size_t columns);
 
 /// Gradient of weights and bias summed over `ranks` logical ranks of `rows` rows each (M = ranks *
 /// rows): per logical rank one chain over its rows in ascending order (dw: fma(x, dy, acc); db: acc
-/// + dy), from +0; then the complete binary tree over the ranks. `ranks` is a power of two. Shape:
-/// x (M,K), dy (M,N), dw (K,N), db (N).
+/// + dy), from +0; then the complete binary tree over the ranks. `ranks` is a power of two. K may
+/// be 0, for the bias alone. Shape: x (M,K), dy (M,N), dw (K,N), db (N).
 void linear_backward_weights(Context& context, std::size_t ranks, std::size_t rows, std::size_t N,
                              std::size_t K, const float* x, const float* dy, float* dw, float* db);
 /// Bytes that a context keeps, at most, of what all threads read of `x`, which has M rows.

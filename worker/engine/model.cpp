@@ -1,6 +1,7 @@
 #include "worker/engine/model.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "common/check.h"
@@ -19,6 +20,11 @@ namespace cpu = kernels::cpu;
 constexpr std::size_t kHeadPositions = 256;
 constexpr std::size_t kHeadLogits = std::size_t{1} << 20;
 
+/// Bytes of patches that are laid out at once, or one row's: a host has other use for its memory; a
+/// device is only busy with many rows, and logical ranks, at once.
+constexpr std::size_t kHostPatchBytes = std::size_t{32} << 20;
+constexpr std::size_t kDevicePatchBytes = std::size_t{1} << 30;
+
 kernels::Activation activation_of(const LayerShape& layer) {
   return layer.is_rectified ? kernels::Activation::kRelu : kernels::Activation::kNone;
 }
@@ -28,6 +34,20 @@ static_assert(kernels::kDropoutStream == static_cast<std::uint32_t>(RngStream::k
 /// The most pixels of a row that a process has of those that are dealt out between so many.
 std::size_t pixels_of_slice(const LayerShape& layer, std::size_t slices) {
   return (layer.in.pixels() + slices - 1) / slices;
+}
+
+/// What a convolution's kernel meets in a row.
+std::size_t patch_size(const LayerShape& layer) {
+  return layer.in.size() * layer.side * layer.side;
+}
+
+std::size_t rows_in(std::size_t patch_bytes, const LayerShape& layer) {
+  return std::max<std::size_t>(1, patch_bytes / (patch_size(layer) * sizeof(float)));
+}
+
+/// Of a convolution, without its bias.
+std::size_t weights_of(const LayerShape& layer) {
+  return layer.side * layer.side * layer.in.channels * layer.out.channels;
 }
 
 float scale_of(const LayerShape& layer) { return 1.0f / (1.0f - layer.dropout); }
@@ -44,28 +64,36 @@ std::size_t Model::Batch::rows() const {
 }
 
 Model::Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
-             Activations activations, Unreserved)
+             Activations activations, std::size_t patch_bytes, Unreserved)
     : shape_(std::move(shape)),
       rows_max_(rows_max),
       context_(context),
       on_(context.operations()),
-      activations_(activations) {
+      activations_(activations),
+      patch_bytes_(patch_bytes) {
   MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
 }
 
 Model::Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
-             Activations activations)
-    : Model(std::move(shape), rows_max, context, activations, Unreserved()) {
+             Activations activations, std::size_t patch_bytes)
+    : Model(std::move(shape), rows_max, context, activations,
+            patch_bytes > 0     ? patch_bytes
+            : context.is_host() ? kHostPatchBytes
+                                : kDevicePatchBytes,
+            Unreserved()) {
   reserve();
 }
 
 std::size_t Model::bytes(const ModelShape& shape, std::size_t rows_max, Activations activations) {
   cpu::Context unused(1);
-  Model model(shape, rows_max, unused, activations, Unreserved());
-  const std::size_t tokens = shape.reads_tokens() ? shape.input().size() : 0;
-  return sizeof(float) * (model.arena_floats() + model.head_floats()) +
-         rows_max * (tokens * sizeof(std::int32_t) +
-                     shape.targets() * (sizeof(std::int32_t) + 2 * sizeof(float)));
+  return Model(shape, rows_max, unused, activations, kHostPatchBytes, Unreserved()).bytes();
+}
+
+std::size_t Model::bytes() {
+  const std::size_t tokens = shape_.reads_tokens() ? shape_.input().size() : 0;
+  return sizeof(float) * (arena_floats() + patch_floats() + head_floats()) +
+         rows_max_ * (tokens * sizeof(std::int32_t) +
+                      shape_.targets() * (sizeof(std::int32_t) + 2 * sizeof(float)));
 }
 
 std::size_t Model::table_bytes(const ModelShape& shape, std::size_t later_ranks) {
@@ -86,6 +114,7 @@ std::size_t Model::scratch_bytes(const ModelShape& shape, std::size_t rows, int 
         break;
       case LayerKind::kConvolution:
         steps *= layer.side * layer.side;
+        chain = std::min(rows, rows_in(kHostPatchBytes, layer)) * pixels;
         break;
       case LayerKind::kProjection:
       case LayerKind::kHead:
@@ -107,8 +136,9 @@ std::size_t Model::scratch_bytes(const ModelShape& shape, std::size_t rows, int 
 std::size_t Model::device_bytes(const ModelShape& shape, std::size_t rows_max,
                                 Activations activations, PassSize most) {
   const std::size_t floats = shape.values() * (1 + most.nodes);
-  return bytes(shape, rows_max, activations) + table_bytes(shape, most.further_ranks) +
-         floats * sizeof(float);
+  cpu::Context unused(1);
+  Model model(shape, rows_max, unused, activations, kDevicePatchBytes, Unreserved());
+  return model.bytes() + table_bytes(shape, most.further_ranks) + floats * sizeof(float);
 }
 
 void Model::forget_nodes() {
@@ -134,6 +164,26 @@ std::size_t Model::head_positions() const {
   return std::min(at_once, rows_max_ * positions());
 }
 
+std::size_t Model::patch_rows(const LayerShape& layer) const {
+  return std::min(rows_max_, rows_in(patch_bytes_, layer));
+}
+
+std::size_t Model::patch_floats() const {
+  std::size_t floats = 0;
+  for (const LayerShape& layer : shape_.layers()) {
+    if (layer.kind != LayerKind::kConvolution) continue;
+    const std::size_t rows = patch_rows(layer);
+    std::size_t of_layer = rows * patch_size(layer);
+    if (rows < rows_max_) {
+      // Subtrees have at least half of the rows, and as many sums wait as a number of all has bits.
+      const auto waiting = static_cast<std::size_t>(std::bit_width(2 * rows_max_ / rows)) - 1;
+      of_layer += waiting * weights_of(layer);
+    }
+    floats = std::max(floats, of_layer);
+  }
+  return floats;
+}
+
 std::size_t Model::head_floats() const {
   return has_head() ? head_positions() * shape_.output().channels : 0;
 }
@@ -145,6 +195,7 @@ void Model::reserve() {
     const std::size_t size = columns * rows_max_;
     return arena_.span().subspan(std::exchange(taken, taken + size), size);
   });
+  patches_ = {context_, patch_floats()};
   head_logits_ = {context_, head_floats()};
   tokens_ = {context_, shape_.reads_tokens() ? rows_max_ * shape_.input().size() : 0};
   labels_ = {context_, rows_max_ * shape_.targets()};
@@ -207,16 +258,13 @@ void Model::deal_borders(const Take& take) {
 
 void Model::deal(const Take& take) {
   std::size_t widest = shape_.is_end() ? 0 : shape_.output().size();
-  std::size_t patches = 0, channels = 0, stream = 0;
+  std::size_t channels = 0, stream = 0;
   deal_borders(take);
   kept_.assign(shape_.layers().size(), {});
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     const LayerShape& layer = shape_.layers()[l];
     if (l > 0 || !shape_.is_begin()) widest = std::max(widest, layer.in.size());
     switch (layer.kind) {
-      case LayerKind::kConvolution:
-        patches = std::max(patches, layer.in.size() * layer.side * layer.side);
-        break;
       case LayerKind::kBatchNorm:
         channels = std::max(channels, layer.in.channels);
         kept_[l].mean = take(layer.in.channels);
@@ -242,7 +290,6 @@ void Model::deal(const Take& take) {
   gradients_[0] = take(widest);
   gradients_[1] = take(widest);
   stream_ = take(stream);
-  patches_ = take(patches);
   dgamma_ = take(channels);
   dbeta_ = take(channels);
 }
@@ -350,11 +397,17 @@ void Model::multiply_back(const Pass& pass, const float* dy, const float* relu_o
 
 void Model::convolution(const Pass& pass) {
   const LayerShape& layer = pass.layer;
-  on_.gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
-  on_.linear_forward(
-      context_, pass.rows * layer.in.pixels(), layer.out.channels,
-      layer.side * layer.side * layer.in.channels, patches_.data(), pass.values + layer.weight,
-      layer.has_bias ? pass.values + layer.bias : nullptr, activation_of(layer), pass.y);
+  const std::size_t at_once = patch_rows(layer);
+  for (std::size_t row = 0; row < pass.rows; row += at_once) {
+    const std::size_t some = std::min(at_once, pass.rows - row);
+    on_.gather_patches(context_, some, layer.in, layer.side, pass.x + row * layer.in.size(),
+                       patches_.data());
+    on_.linear_forward(context_, some * layer.in.pixels(), layer.out.channels,
+                       layer.side * layer.side * layer.in.channels, patches_.data(),
+                       pass.values + layer.weight,
+                       layer.has_bias ? pass.values + layer.bias : nullptr, activation_of(layer),
+                       pass.y + row * layer.out.size());
+  }
 }
 
 void Model::batch_norm(const Pass& pass) {
@@ -548,25 +601,75 @@ void Model::linear_input_back(const Pass& pass, const float* dy, float* dx) {
 
 void Model::convolution_weights_back(const Pass& pass, const float* dy) {
   const LayerShape& layer = pass.layer;
-  const std::size_t pixels = layer.in.pixels();
-  const std::size_t taps = layer.side * layer.side * layer.in.channels;
-  const std::size_t out = layer.out.channels;
-  on_.gather_patches(context_, pass.rows, layer.in, layer.side, pass.x, patches_.data());
   for (const Node& node : pass.batch->nodes) {
-    on_.linear_backward_weights(context_, node.ranks, pass.batch->rows_per_rank * pixels, out, taps,
-                                patches_.data() + node.first_row * pixels * taps,
-                                dy + node.first_row * pixels * out, node.gradient + layer.weight,
-                                layer.has_bias ? node.gradient + layer.bias : nullptr);
+    convolution_weights_back(pass, node, dy);
+    if (!layer.has_bias) continue;
+    // Of no taps, which the bias does not need.
+    on_.linear_backward_weights(
+        context_, node.ranks, pass.batch->rows_per_rank * layer.in.pixels(), layer.out.channels, 0,
+        nullptr, dy + node.first_row * layer.out.size(), nullptr, node.gradient + layer.bias);
+  }
+}
+
+/// The sum over a node's logical ranks is a complete binary tree: some whole subtrees of it are
+/// made at once, and what waits for its right neighbour lies as in a binary counter, from the
+/// gradient on.
+void Model::convolution_weights_back(const Pass& pass, const Node& node, const float* dy) {
+  const LayerShape& layer = pass.layer;
+  const std::size_t rows_per_rank = pass.batch->rows_per_rank;
+  const std::size_t fit = std::max<std::size_t>(1, patch_rows(layer) / rows_per_rank);
+  const std::size_t ranks = std::min(node.ranks, std::bit_floor(fit));
+  const std::size_t size = weights_of(layer);
+  const auto place = [&](std::size_t waiting) {
+    if (waiting == 0) return node.gradient + layer.weight;
+    return patches_.data() + patch_rows(layer) * patch_size(layer) + (waiting - 1) * size;
+  };
+  std::size_t waiting = 0;
+  for (std::size_t rank = 0; rank < node.ranks; rank += ranks) {
+    add_ranks(pass, node.first_row + rank * rows_per_rank, ranks, dy, place(waiting));
+    for (std::size_t bits = rank / ranks; (bits & 1) != 0; bits >>= 1, --waiting) {
+      on_.add(context_, size, place(waiting - 1), place(waiting), place(waiting - 1));
+    }
+    ++waiting;
+  }
+}
+
+/// The sum over a subtree whose patches have room, or over one rank, whose chain goes on from piece
+/// to piece.
+void Model::add_ranks(const Pass& pass, std::size_t first_row, std::size_t ranks, const float* dy,
+                      float* sum) {
+  const LayerShape& layer = pass.layer;
+  const std::size_t pixels = layer.in.pixels(), out = layer.out.channels;
+  const std::size_t taps = layer.side * layer.side * layer.in.channels;
+  const std::size_t rows = pass.batch->rows_per_rank, at_once = patch_rows(layer);
+  const std::size_t end = first_row + ranks * rows;
+  for (std::size_t row = first_row; row < end; row += at_once) {
+    const std::size_t some = std::min(at_once, end - row);
+    const float* const from = dy + row * layer.out.size();
+    on_.gather_patches(context_, some, layer.in, layer.side, pass.x + row * layer.in.size(),
+                       patches_.data());
+    if (row > first_row) {
+      on_.linear_backward_weights_further(context_, some * pixels, out, taps, patches_.data(), from,
+                                          sum);
+    } else {
+      on_.linear_backward_weights(context_, ranks, std::min(rows, at_once) * pixels, out, taps,
+                                  patches_.data(), from, sum, nullptr);
+    }
   }
 }
 
 void Model::convolution_input_back(const Pass& pass, const float* dy, float* dx) {
   const LayerShape& layer = pass.layer;
-  on_.linear_backward_input(context_, pass.rows * layer.in.pixels(), layer.out.channels,
-                            layer.side * layer.side * layer.in.channels, dy,
-                            pass.values + layer.weight, nullptr, patches_.data());
-  on_.scatter_patches(context_, pass.rows, layer.in, layer.side, patches_.data(),
-                      layer.reads_rectified ? pass.x : nullptr, dx);
+  const std::size_t at_once = patch_rows(layer);
+  for (std::size_t row = 0; row < pass.rows; row += at_once) {
+    const std::size_t some = std::min(at_once, pass.rows - row), at = row * layer.in.size();
+    on_.linear_backward_input(context_, some * layer.in.pixels(), layer.out.channels,
+                              layer.side * layer.side * layer.in.channels,
+                              dy + row * layer.out.size(), pass.values + layer.weight, nullptr,
+                              patches_.data());
+    on_.scatter_patches(context_, some, layer.in, layer.side, patches_.data(),
+                        layer.reads_rectified ? pass.x + at : nullptr, dx + at);
+  }
 }
 
 void Model::batch_norm_back(const Pass& pass, const float* dy, float* dx) {

@@ -34,9 +34,11 @@ enum class Activations { kKept, kRecomputed };
 class Model {
  public:
   /// `rows_max` rows at once. `context` outlives the model. A slice, and a part of a model whose
-  /// table is elsewhere (Batch::tables), are computed by the host alone.
+  /// table is elsewhere (Batch::tables), are computed by the host alone. Of convolutions, patches
+  /// of at most `patch_bytes` are laid out at once, or of one row; the bits are the same. 0: as
+  /// many as suit the device.
   Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
-        Activations activations = Activations::kKept);
+        Activations activations = Activations::kKept, std::size_t patch_bytes = 0);
 
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
@@ -58,7 +60,9 @@ class Model {
   static std::size_t device_bytes(const ModelShape& shape, std::size_t rows_max,
                                   Activations activations, PassSize most);
   /// Of what all passes need beside the values and the gradients.
-  std::size_t arena_bytes() const { return (arena_.size() + head_logits_.size()) * sizeof(float); }
+  std::size_t arena_bytes() const {
+    return (arena_.size() + patches_.size() + head_logits_.size()) * sizeof(float);
+  }
   /// Filled by the caller before a forward pass. A model that reads tokens has no input(), all
   /// others no tokens().  Shape: (rows_max, input), (rows_max, input), (rows_max, targets).
   std::span<float> input() { return borders_[0]; }
@@ -170,7 +174,9 @@ class Model {
   using Take = std::function<std::span<float>(std::size_t columns)>;
   struct Unreserved {};
   Model(ModelShape shape, std::size_t rows_max, kernels::Context& context, Activations activations,
-        Unreserved);
+        std::size_t patch_bytes, Unreserved);
+  /// What it will take, of one that has taken nothing yet.
+  std::size_t bytes();
   /// Where operations reach them: the values of the last forward pass, and a batch whose gradients
   /// are in memory of the device.
   const float* reachable(std::span<const float> values) const;
@@ -180,6 +186,10 @@ class Model {
   /// For what only the host computes.
   kernels::cpu::Context& host() const;
   std::size_t arena_floats();
+  /// Rows of a pass whose patches are laid out at once.
+  std::size_t patch_rows(const LayerShape& layer) const;
+  /// Of all that convolutions lay out at once, and of sums of their weights' gradients that wait.
+  std::size_t patch_floats() const;
   std::size_t head_positions() const;
   std::size_t head_floats() const;
   void reserve();
@@ -213,6 +223,9 @@ class Model {
   void linear_weights_back(const Pass& pass, const float* dy);
   void linear_input_back(const Pass& pass, const float* dy, float* dx);
   void convolution_weights_back(const Pass& pass, const float* dy);
+  void convolution_weights_back(const Pass& pass, const Node& node, const float* dy);
+  void add_ranks(const Pass& pass, std::size_t first_row, std::size_t ranks, const float* dy,
+                 float* sum);
   void convolution_input_back(const Pass& pass, const float* dy, float* dx);
   void batch_norm_back(const Pass& pass, const float* dy, float* dx);
   float* back(const Pass& pass, float* dy, const Finished& finished);
@@ -270,6 +283,7 @@ class Model {
   kernels::Context& context_;
   const kernels::Operations& on_;
   const Activations activations_;
+  const std::size_t patch_bytes_;
   std::size_t branch_held_ = 0;  ///< first layer of the branch whose borders are in memory
   kernels::Memory<float> arena_;
   std::vector<std::span<float>> borders_;  ///< by layer border: input, ..., logits unless a head
@@ -278,9 +292,9 @@ class Model {
   std::vector<Kept> kept_;                 ///< by layer
   std::span<float> gradients_[2];          ///< of borders, in turn
   std::span<float> stream_;                ///< gradient of what goes past a transformer's branches
-  std::span<float> patches_;               ///< of the convolution under way
   std::span<float> dgamma_, dbeta_;        ///< of the batch normalisation under way, by rank
   kernels::Memory<float> head_logits_;     ///< of some positions
+  kernels::Memory<float> patches_;  ///< of some rows of the convolution under way, and sums behind
   /// The head's share in the gradient of the table, by logical rank of the pass but each node's
   /// first, whose lies in the gradient; it waits for the embedding's. Without that: Batch::tables.
   kernels::Memory<float> tables_;

@@ -78,6 +78,41 @@ TEST_CASE("convolutions, batch normalisation and dropout, too") {
   check_same(test::digits_with_layers(2));
 }
 
+TEST_CASE("patches of convolutions in pieces, too") {
+  if (!has_gpu("laying out patches in pieces")) return;
+  const ModelShape shape =
+      ModelShape({6, 5, 4}).stage({8, 3, true}).stage({5, 3, false}).linear(3, false).finish();
+  std::vector<float> values(shape.values());
+  initialise(shape, 7, values);
+  constexpr std::size_t kRowBytes = sizeof(float) * 6 * 5 * 4 * 9;
+  // Whole subtrees at once, one logical rank, or pieces of one.
+  const auto gradient = [&](kernels::Context& context, std::size_t rows) {
+    constexpr std::size_t kRanks = 8, kRows = 3;
+    Model model(shape, kRanks * kRows, context, Activations::kKept, rows * kRowBytes);
+    for (std::size_t i = 0; i < model.input().size(); ++i) {
+      model.input()[i] = static_cast<float>(i * 37 % 101) / 101.0F;
+    }
+    for (std::size_t i = 0; i < model.labels().size(); ++i) {
+      model.labels()[i] = static_cast<std::int32_t>(i % 3);
+    }
+    std::vector<float> sum(shape.values());
+    const Model::Node node{0, kRanks, sum.data(), 0};
+    const Model::Batch batch{7, 0, kRows, std::span(&node, 1)};
+    model.forward(values, batch);
+    model.losses_with_gradient(values, batch, 1.0F / (kRanks * kRows));
+    model.backward(values, batch);
+    CHECK(model.status());
+    return sum;
+  };
+  kernels::cpu::Context host;
+  kernels::cuda::Context device;
+  const std::vector<float> expected = gradient(host, 100);
+  for (const std::size_t rows : {1, 2, 3, 7, 12, 100}) {
+    CAPTURE(rows);
+    CHECK(gradient(device, rows) == expected);
+  }
+}
+
 TEST_CASE("a GPT, in one pass or several, with activations kept or made again") {
   if (!has_gpu("training a GPT")) return;
   CHECK(train(test::small_gpt(12), 2, 1).model_sha256 == test::kSmallGptGolden);

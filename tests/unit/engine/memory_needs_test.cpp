@@ -86,6 +86,29 @@ TEST_CASE("activations are foreseen to the byte") {
   }
 }
 
+TEST_CASE("a convolution's patches are foreseen to the byte, and are no more with more samples") {
+  kernels::cpu::Context context(1);
+  ModelShape shape({16, 16, 8});
+  shape.stage({8, 3, true}).linear(10, false).finish();
+  constexpr std::size_t kPatches = 16 * 16 * 8 * 9 * sizeof(float);
+  for (const std::size_t rows : {1, 455, 456, 600}) {
+    const Model model(shape, rows, context);
+    // And a label, a loss and a hit.
+    CHECK(Model::bytes(shape, rows, Activations::kKept) == model.arena_bytes() + rows * 12);
+  }
+  const auto bytes = [&](std::size_t rows) {
+    return Model::bytes(shape, rows, Activations::kKept);
+  };
+  CHECK(bytes(400) - bytes(200) > 200 * kPatches);
+  CHECK(bytes(2000) - bytes(1000) < 1000 * kPatches);
+  // A device lays out more at once, and is as bounded.
+  const auto of_device = [&](std::size_t rows) {
+    return Model::device_bytes(shape, rows, Activations::kKept, {});
+  };
+  CHECK(of_device(2000) - of_device(1000) > 1000 * kPatches);
+  CHECK(of_device(40'000) - of_device(20'000) < 20'000 * kPatches);
+}
+
 TEST_CASE("activations of a slice are foreseen to the byte") {
   kernels::cpu::Context context(1);
   for (const Activations activations : {Activations::kKept, Activations::kRecomputed}) {

@@ -62,8 +62,10 @@ struct Passed {
 };
 
 Passed passed(const ModelShape& shape, const std::vector<float>& values, const ModelBatch& batch,
-              std::size_t first, const std::vector<std::size_t>& node_ranks, int threads = 1) {
-  cpu::Context context(threads);
+              std::size_t first, const std::vector<std::size_t>& node_ranks, int threads = 1,
+              std::size_t patch_bytes = 0,
+              muster::kernels::Products products = muster::kernels::Products::kFloat32) {
+  cpu::Context context(threads, products);
   const std::size_t nodes = node_ranks.size();
   std::vector<std::vector<float>> gradients(nodes, std::vector<float>(shape.values(), NAN));
   std::vector<Model::Node> list;
@@ -74,7 +76,7 @@ Passed passed(const ModelShape& shape, const std::vector<float>& values, const M
     ranks += node_ranks[n];
   }
   const std::size_t rows = ranks * batch.rows_per_rank;
-  Model model(shape, rows, context);
+  Model model(shape, rows, context, Activations::kKept, patch_bytes);
   test::fill(model, batch, first * batch.rows_per_rank, rows);
   const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, list};
   model.forward(values, pass);
@@ -445,6 +447,31 @@ TEST_CASE("every instruction set and number of threads has the same bits") {
     }
   }
   cpu::force_target(best);
+}
+
+TEST_CASE("patches of a convolution in pieces of any number of rows: the same bits") {
+  constexpr std::size_t kRowBytes = sizeof(float) * 6 * 5 * 2 * 9;  // of the first convolution
+  using muster::kernels::Products;
+  for (const ModelShape& shape : {cnn(0.4f), cnn(0.4f, false)}) {
+    const std::vector<float> values = moved_values(shape, 3);
+    for (const auto& [rows_per_rank, nodes] :
+         {std::pair(std::size_t{3}, std::vector<std::size_t>{8}),
+          std::pair(std::size_t{3}, std::vector<std::size_t>{1, 4, 2}),
+          std::pair(std::size_t{2}, std::vector<std::size_t>{16}),
+          std::pair(std::size_t{11}, std::vector<std::size_t>{1})}) {
+      const ModelBatch batch = make_batch(shape, 16, rows_per_rank, test::seed());
+      for (const Products products : {Products::kFloat32, Products::kBfloat16}) {
+        const Passed whole = passed(shape, values, batch, 0, nodes, 1, 0, products);
+        for (const std::size_t rows : {0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 23}) {
+          CAPTURE(rows);
+          const Passed pieces =
+              passed(shape, values, batch, 0, nodes, 2, rows * kRowBytes + 1, products);
+          CHECK(same_bits(pieces.gradient, whole.gradient));
+          CHECK(same_bits(pieces.loss, whole.loss));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
