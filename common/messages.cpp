@@ -141,7 +141,7 @@ Json to_json(const JoinResponse& value) {
               {"epoch", value.epoch},       {"peers", std::move(peers)},
               {"jobUid", value.job_uid},    {"jobKey", value.job_key},
               {"training", value.training}, {"threads", value.threads},
-              {"joining", value.joining}};
+              {"joining", value.joining},   {"checksData", value.checks_data}};
 }
 
 Result<JoinResponse> parse_join_response(const Json& json) {
@@ -156,6 +156,7 @@ Result<JoinResponse> parse_join_response(const Json& json) {
   in.optional("jobKey", value.job_key, kMaxNameBytes);
   in.optional("threads", value.threads, {1, 4096});
   in.optional("joining", value.joining);
+  in.optional("checksData", value.checks_data);
   if (const Json* training = in.object("training")) value.training = *training;
   if (const Json* peers = in.array("peers", kMaxWorkers)) {
     for (const Json& item : *peers) {

@@ -66,6 +66,9 @@ struct JoinResponse {
   int threads = 1;      ///< per process
   /// The job trains already: `peers` are those whom this worker asks to be let in, itself included.
   bool joining = false;
+  /// This worker is not to be let in before it knows all its data: the attempt before it ended for
+  /// what it read.
+  bool checks_data = false;
 };
 
 /// The answer to a report that was taken.

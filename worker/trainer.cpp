@@ -104,7 +104,7 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   config.job_uid = launch.job_uid;
   config.look_steps = engine::kSpeedSteps;
   config.threads = launch.threads;
-  config.is_joining = launch.joining;
+  config.is_joining = launch.joining && !launch.checks_data;
   if (!launch.data_root.empty()) config.data_root = launch.data_root;
   if (!launch.checkpoint_path.empty()) config.checkpoint_path = launch.checkpoint_path;
   if (launch.hash_every) config.hash_every_steps = *launch.hash_every;

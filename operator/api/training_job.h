@@ -131,6 +131,9 @@ struct SlotPlacement {
   std::string domain;
   bool member = false;   ///< this attempt has been a member of the training, by its own report
   int replacements = 0;  ///< failures of this slot in a row, for the back-off
+  /// The attempt before this one ended for what it read: this one is to know all its data before it
+  /// asks to be let in.
+  bool checks_data = false;
   bool operator==(const SlotPlacement&) const = default;
 };
 

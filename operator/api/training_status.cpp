@@ -27,6 +27,7 @@ Status read_placement(const Json& json, const std::string& path, SlotPlacement& 
   in.optional("domain", out.domain, kMaxStatusTextBytes);
   in.optional("member", out.member);
   in.optional("replacements", out.replacements, kInt);
+  in.optional("checksData", out.checks_data);
   return in.status();
 }
 
@@ -194,6 +195,7 @@ Json placement_to_json(const SlotPlacement& placement) {
   put(json, "domain", placement.domain, kMaxStatusTextBytes);
   if (placement.member) json["member"] = true;
   if (placement.replacements > 0) json["replacements"] = placement.replacements;
+  if (placement.checks_data) json["checksData"] = true;
   return json;
 }
 

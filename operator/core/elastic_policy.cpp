@@ -109,6 +109,15 @@ int failures_in_a_row(const JobSnapshot& snapshot, const Member& member, const F
   return (is_forgiven(snapshot, member) ? 0 : member.placement.replacements) + 1;
 }
 
+/// Whether it may have ended for data that differ from the others', as such of which nobody knew it
+/// when it was let in: its successor would only disturb those who train once more.
+bool is_of_data(const api::TrainingJob& job, const Failure& failure) {
+  const int code = failure.facts.exit_code;
+  const bool is_engine = job.spec.training.has_value() && failure.facts.container.empty();
+  return is_engine && !failure.node_lost && !failure.pod_lost &&
+         (code == contract::exit_code::kData || code == contract::exit_code::kDisk);
+}
+
 /// Gives the slots the places that schedule has found for them, as far as they go.
 void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   const std::vector<int> slots = slots_to_place(snapshot, gang);
@@ -125,6 +134,7 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
     if (const Member* member = find(gang, slots[i])) {
       Failure failure = read_failure(*member, snapshot);
       placed.replacements = failures_in_a_row(snapshot, *member, failure);
+      placed.checks_data = is_of_data(snapshot.job, failure);
       draft.replaced.emplace_back(std::move(failure), nodes[i]);
       drop(draft.status, slots[i]);
     } else {

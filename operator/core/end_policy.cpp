@@ -197,6 +197,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
       placement.attempt = status.start_attempt;
       placement.member = false;
       placement.replacements = 0;
+      placement.checks_data = false;
     }
   } else {
     status.placement.clear();

@@ -75,7 +75,8 @@ std::string describe(const std::string& host, const std::vector<int>& ports) {
   return text;
 }
 
-std::string build_join_body(const GangInfo& info, std::vector<JoinPeer> peers, bool is_joining) {
+std::string build_join_body(const GangInfo& info, std::vector<JoinPeer> peers, bool is_joining,
+                            bool checks_data) {
   JoinResponse response;
   response.complete = true;
   response.present = response.expected = static_cast<int>(peers.size());
@@ -88,6 +89,7 @@ std::string build_join_body(const GangInfo& info, std::vector<JoinPeer> peers, b
   response.training = std::move(*training);
   response.threads = info.threads;
   response.joining = is_joining;
+  response.checks_data = checks_data;
   return dump_json(to_json(response));
 }
 
@@ -374,7 +376,7 @@ void EndpointHandler::try_start(Gang& gang) {
   }
   if (peers.empty()) return;
   gang.has_started = true;
-  gang.start_body = build_join_body(gang.info, std::move(peers), false);
+  gang.start_body = build_join_body(gang.info, std::move(peers), false, false);
 }
 
 std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int slot) {
@@ -390,7 +392,9 @@ std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int
   }
   // Others that want to be let in cannot let anybody in.
   if (!gang.has_started || !has_member) return std::nullopt;
-  return http::Response{.body = build_join_body(gang.info, std::move(peers), true), .headers = {}};
+  const bool checks_data = gang.info.checking_slots.contains(slot);
+  return http::Response{.body = build_join_body(gang.info, std::move(peers), true, checks_data),
+                        .headers = {}};
 }
 
 void EndpointHandler::release(Gang& gang, Replies& replies, Told& told) {

@@ -802,6 +802,7 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
   gang.start_attempt = job.status.start_attempt;
   for (const auto& placement : job.status.placement) {
     gang.attempt_of_slot[placement.slot] = placement.attempt;
+    if (placement.checks_data) gang.checking_slots.insert(placement.slot);
     const std::string pod_name = api::pod_name(job, placement.slot, placement.attempt);
     const api::Pod* pod = pods_.find({key.namespace_name, pod_name});
     // Anybody may make a pod of this name; ours alone is this job's.

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "common/clock.h"
@@ -40,6 +41,8 @@ struct GangInfo {
   /// The attempt that the gang last started with: slots of a later one join a gang that trains.
   /// Negative: no slot does.
   int start_attempt = -1;
+  /// Of these the ones that are to know all their data before they ask to be let in.
+  std::set<int> checking_slots{};
 };
 
 /// What the operator answers a witness's question with; called once. Errors: kUnavailable (ask

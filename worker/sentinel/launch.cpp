@@ -120,6 +120,7 @@ Result<std::vector<TrainerLaunch>> plan_trainers(const WorkerConfig& config,
   common.slot = request.slot;
   common.epoch = response.epoch;
   common.joining = response.joining;
+  common.checks_data = response.checks_data;
   common.job_uid = response.job_uid;
   common.job_key = response.job_key;
   common.training = response.training;
@@ -151,6 +152,7 @@ Json to_json(const TrainerLaunch& launch) {
               {"epoch", launch.epoch},
               {"incarnation", launch.incarnation},
               {"joining", launch.joining},
+              {"checksData", launch.checks_data},
               {"jobUid", launch.job_uid},
               {"jobKey", launch.job_key},
               {"training", launch.training},
@@ -174,6 +176,7 @@ Result<TrainerLaunch> parse_trainer_launch(const Json& json) {
   in.required("epoch", launch.epoch, {0, INT64_MAX});
   in.required("incarnation", launch.incarnation, {0, INT64_MAX});
   in.required("joining", launch.joining);
+  in.required("checksData", launch.checks_data);
   in.required("jobUid", launch.job_uid);
   in.required("jobKey", launch.job_key);
   in.required("threads", launch.threads, {1, 4096});

@@ -43,6 +43,7 @@ struct TrainerLaunch {
   /// The others train already: the state comes from them, not from a checkpoint, unless no view
   /// with a holder of it ever comes.
   bool joining = false;
+  bool checks_data = false;  ///< all of them before it is let in, though others know them
   std::string job_uid;
   std::string job_key;
   Json training;

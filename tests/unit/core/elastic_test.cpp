@@ -357,6 +357,26 @@ TEST_CASE("the first replacement comes at once, the next ones wait twice as long
   CHECK(status_of(lost.plan()).placement[1].replacements == 0);
 }
 
+TEST_CASE("who ended for what it read looks at all its data before it is let in again") {
+  using namespace contract::exit_code;
+  for (const int code : {kData, kDisk, kHung, 137}) {
+    CAPTURE(code);
+    auto job = training(2);
+    if (code == kData) {  // a member's would end the job
+      job.edit().job.status.placement[1].member = false;
+      job.edit().reports.erase(1);
+    }
+    end_pod(job, 1, code);
+    answer(job, "n");
+    CHECK(status_of(job.plan()).placement[1].checks_data == (code == kData || code == kDisk));
+  }
+  auto lost = training(2);
+  remove_pod(lost, 1);
+  lost.edit().job.status.placement[1].checks_data = true;
+  answer(lost, "n");
+  CHECK_FALSE(status_of(lost.plan()).placement[1].checks_data);
+}
+
 TEST_CASE("a joiner with another key is named in status, and those who train are let alone") {
   auto job = training(2);
   job.edit().job.status.placement[1].member = false;

@@ -486,6 +486,21 @@ using Peers = std::vector<std::pair<int, int>>;
 
 }  // namespace
 
+TEST_CASE("a joiner is told that it is to know all its data first, and who starts does so anyhow") {
+  HandlerWorld world;
+  GangInfo gang = started_gang(2);
+  gang.checking_slots = {1};
+  world.handler.set_gang(gang);
+  (void)world.join(0, 4);
+  CHECK_FALSE(response_of(world.join(1, 4)).checks_data);
+  gang = replaced_gang();
+  gang.checking_slots = {1};
+  world.handler.set_gang(gang);
+  const JoinResponse late = response_of(world.join(1, 6));
+  CHECK(late.joining);
+  CHECK(late.checks_data);
+}
+
 TEST_CASE("sentinel ports, attempts and nodes reach the peers") {
   HandlerWorld world;
   world.handler.set_gang(started_gang(2));
@@ -512,6 +527,7 @@ TEST_CASE("a replaced worker joins those who train, at once, and they are not se
   const JoinResponse late = response_of(world.join(1, 6, "10.0.0.9", {1009}));
   CHECK(late.complete);
   CHECK(late.joining);
+  CHECK_FALSE(late.checks_data);
   CHECK(late.epoch == 7);
   CHECK(peers_of(late) == Peers{{0, 4}, {1, 6}});
   CHECK(late.peers[1].host == "10.0.0.9");
