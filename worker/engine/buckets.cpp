@@ -30,11 +30,15 @@ Ownership::Ownership(Buckets buckets, int processes)
     : Ownership(std::move(buckets),
                 std::vector<std::uint8_t>(static_cast<std::size_t>(processes), 1)) {}
 
-Ownership::Ownership(Buckets buckets, const std::vector<std::uint8_t>& owns)
+Ownership::Ownership(Buckets buckets, const std::vector<std::uint8_t>& weights)
     : buckets_(std::move(buckets)) {
-  for (const std::uint8_t one : owns) {
+  for (const std::uint8_t one : weights) {
     if (one != 0) owners_.push_back(static_cast<int>(places_.size()));
     places_.push_back(one != 0 ? static_cast<int>(owners_.size()) - 1 : -1);
+  }
+  for (std::size_t place = 0; place < 2 * owners_.size(); ++place) {
+    const int owner = owners_[place % owners_.size()];
+    weight_before_.push_back(weight_before_.back() + weights[static_cast<std::size_t>(owner)]);
   }
   MUSTER_CHECK_MSG(!owners_.empty(), "somebody must add up the gradients");
 }
@@ -44,13 +48,17 @@ ElementRange Ownership::of(std::size_t bucket, int rank) const {
   if (place < 0) return {};
   const ElementRange all = buckets_[bucket];
   const std::size_t owners = owners_.size();
-  // Another one has the larger share in each bucket.
-  const std::size_t turn = (static_cast<std::size_t>(place) + bucket) % owners;
+  // Another one begins each bucket, so that in each another one has what is left over.
+  const std::size_t first = (owners - bucket % owners) % owners;
+  const std::size_t own =
+      static_cast<std::size_t>(place) + (static_cast<std::size_t>(place) < first ? owners : 0);
   const std::size_t blocks = blocks_of(all.size());
-  const auto start = [&](std::size_t share) {
-    return std::min(all.begin + blocks * share / owners * kernels::kBlockElements, all.end);
+  const auto start = [&](std::size_t at) {
+    const std::size_t weight = weight_before_[at] - weight_before_[first];
+    return std::min(all.begin + blocks * weight / weight_before_[owners] * kernels::kBlockElements,
+                    all.end);
   };
-  return {start(turn), start(turn + 1)};
+  return {start(own), start(own + 1)};
 }
 
 Ranges Ownership::of(int rank) const {

@@ -33,13 +33,17 @@ class Buckets {
   std::vector<std::size_t> cuts_;  ///< from the end of the buffer to 0
 };
 
-/// Who adds up what of each bucket: whole blocks, divided as evenly as they can be.
+/// Of the process with most to add up, where not all have as much.
+inline constexpr std::uint8_t kWeightMost = 8;
+
+/// Who adds up what of each bucket: whole blocks, divided as evenly as they can be, or in
+/// proportion to weights.
 class Ownership {
  public:
-  /// All processes own something, where there are enough blocks.
+  /// All processes own as much, where there are enough blocks.
   Ownership(Buckets buckets, int processes);
-  /// Only those for which `owns[rank]` is 1; at least one.
-  Ownership(Buckets buckets, const std::vector<std::uint8_t>& owns);
+  /// `weights` by rank, of which one at least is above 0; the others own nothing.
+  Ownership(Buckets buckets, const std::vector<std::uint8_t>& weights);
 
   const Buckets& buckets() const { return buckets_; }
   int processes() const { return static_cast<int>(places_.size()); }
@@ -54,6 +58,8 @@ class Ownership {
   Buckets buckets_;
   std::vector<int> owners_;
   std::vector<int> places_;  ///< by rank: its place among the owners; -1: none
+  /// Of the owners before each place; the places are counted through twice.
+  std::vector<std::size_t> weight_before_{0};
 };
 
 }  // namespace muster::engine

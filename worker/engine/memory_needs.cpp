@@ -1,9 +1,11 @@
 #include "worker/engine/memory_needs.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
 #include <vector>
 
+#include "common/check.h"
 #include "worker/engine/model.h"
 #include "worker/engine/passes.h"
 #include "worker/engine/pipeline_stage.h"
@@ -43,6 +45,18 @@ std::size_t received_floats(const TrainingConfig& config, const MemoryShare& sha
   const auto processes = static_cast<std::size_t>(share.assignment.processes());
   if (processes == 1) return 0;
   const std::size_t nodes = chunks_received(share.assignment, share.hosts, share.rank);
+  if (!share.weights.empty()) {
+    std::size_t all = 0, most = 0;
+    for (const std::uint8_t weight : share.weights) {
+      all += weight;
+      most = std::max<std::size_t>(most, weight);
+    }
+    MUSTER_CHECK(all > 0 && share.weights.size() == processes);
+    const std::size_t own = share.weights[static_cast<std::size_t>(share.rank)];
+    // What is made for owners on other hosts is as long as their parts.
+    const std::size_t received = share.hosts.is_any_shared() ? most : own;
+    return (nodes * received + (all - own)) * elements / all;
+  }
   const std::size_t others =
       config.is_sharded ? static_cast<std::size_t>(config.buddies) : processes - 1;
   return (nodes + std::min(others, processes - 1)) * elements / processes;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,7 @@ struct MemoryShare {
   std::size_t rows_evaluated = 0;  ///< at once; 0: nothing is evaluated
   std::size_t data_bytes = 0;
   Hosts hosts{};
+  std::vector<std::uint8_t> weights{};  ///< of Ownership, by rank; empty: all add up as much
 };
 
 /// Of the model that such a process has: for a pass over at most so many logical ranks, and for an

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -17,6 +18,9 @@ constexpr int kLookTimesMost = 16;
 /// in, its own gradient is written), and each product with it is 6 operations in the end: with some
 /// five operations of a core to each byte that it reads, so many products take as long.
 constexpr double kProductsOfParameter = 10;
+/// For each parameter: what its update reads and writes, for SGD and AdamW 20 and 28; a gradient
+/// that is copied to another process or from it; one that is added, or the sum.
+constexpr double kBytesUpdated = 24, kBytesMoved = 8, kBytesAdded = 4;
 /// Less is not worth a change.
 constexpr double kShorterBy = 0.1, kShorterByNs = 2e6;
 /// What is measured is no more exact than that, so that fewer nodes are worth as much.
@@ -41,32 +45,133 @@ std::uint64_t nanoseconds_of(double seconds) {
   return static_cast<std::uint64_t>(std::clamp(seconds, 0.0, 1e6) * 1e9);
 }
 
-double longest_compute(const Assignment& assignment, Work work, std::span<const Speed> speeds) {
+/// What one process does in the exchange, in gradients of the whole model.
+struct Part {
+  double nodes_sent = 0, nodes_received = 0;
+  double sums_sent = 0, sums_received = 0;
+  double added = 0;  ///< read and written
+};
+
+/// By rank.
+std::vector<Part> parts_of(const Division& division) {
+  double nodes = 0, weights = 0;
+  for (const auto& own : division.assignment.nodes) nodes += static_cast<double>(own.size());
+  for (const std::uint8_t weight : division.weights) weights += weight;
+  const double others = division.assignment.processes() - 1;
+  std::vector<Part> parts;
+  for (std::size_t p = 0; p < division.weights.size(); ++p) {
+    const auto own = static_cast<double>(division.assignment.nodes[p].size());
+    const double share = division.weights[p] / weights;
+    parts.push_back(
+        {own * (1 - share), (nodes - own) * share, others * share, 1 - share, (nodes + 1) * share});
+  }
+  return parts;
+}
+
+/// What a process does alone for the sums: bytes that it reads and writes, as those of its update.
+double for_sums(const Part& part, const Speed& speed) {
+  const double moved = part.nodes_sent + part.nodes_received + part.sums_sent + part.sums_received;
+  const double bytes = kBytesMoved * moved + kBytesAdded * part.added;
+  return static_cast<double>(speed.update_ns) * bytes / kBytesUpdated;
+}
+
+/// The same where it adds up nothing: its gradient goes, and the sum comes.
+double least_for_sums(const Speed& speed) { return for_sums({1, 0, 0, 1, 0}, speed); }
+
+double computing(const Assignment& assignment, Work work, std::span<const Speed> speeds,
+                 std::size_t p) {
+  return static_cast<double>(speeds[p].work_ns) * work.of(assignment.nodes[p]);
+}
+
+/// What each does alone in a step.
+std::vector<double> alone(const Division& division, const std::vector<Part>& parts, Work work,
+                          std::span<const Speed> speeds) {
+  std::vector<double> times;
+  for (std::size_t p = 0; p < speeds.size(); ++p) {
+    times.push_back(computing(division.assignment, work, speeds, p) +
+                    static_cast<double>(speeds[p].update_ns) + for_sums(parts[p], speeds[p]));
+  }
+  return times;
+}
+
+/// What the process with most of it sends or is sent, of nodes and then of what was added up.
+double busiest_wire(const std::vector<Part>& parts) {
+  double nodes = 0, sums = 0;
+  for (const Part& part : parts) {
+    nodes = std::max({nodes, part.nodes_sent, part.nodes_received});
+    sums = std::max({sums, part.sums_sent, part.sums_received});
+  }
+  return nodes + sums;
+}
+
+/// Beside what each does alone. Who comes late to the exchange waits least in it.
+double shortest_exchange(const std::vector<Part>& parts, std::span<const Speed> speeds) {
+  double shortest = std::numeric_limits<double>::max();
+  for (std::size_t p = 0; p < speeds.size(); ++p) {
+    const double beside =
+        static_cast<double>(speeds[p].exchange_ns) - for_sums(parts[p], speeds[p]);
+    shortest = std::min(shortest, std::max(0.0, beside));
+  }
+  return shortest;
+}
+
+/// How long steps take, by what the processes have told of those with the present division.
+class Forecast {
+ public:
+  Forecast(const Division& present, Work work, std::span<const Speed> speeds)
+      : work_(work), speeds_(speeds) {
+    const std::vector<Part> parts = parts_of(present);
+    const double wire = busiest_wire(parts);
+    if (wire > 0) exchange_of_wire_ = shortest_exchange(parts, speeds) / wire;
+  }
+
+  struct Step {
+    double whole = 0;
+    std::size_t slowest = 0;  ///< who does most alone
+  };
+  Step of(const Division& division) const {
+    const std::vector<Part> parts = parts_of(division);
+    const std::vector<double> times = alone(division, parts, work_, speeds_);
+    const auto most = std::ranges::max_element(times);
+    return {*most + exchange_of_wire_ * busiest_wire(parts),
+            static_cast<std::size_t>(most - times.begin())};
+  }
+
+ private:
+  Work work_;
+  std::span<const Speed> speeds_;
+  double exchange_of_wire_ = 0;
+};
+
+/// From even parts of the sum on, who does most adds up less, as long as steps become shorter.
+Division with_sums_moved(Assignment assignment, const Forecast& forecast) {
+  const auto processes = static_cast<std::size_t>(assignment.processes());
+  Division best{std::move(assignment), std::vector<std::uint8_t>(processes, kWeightMost)};
+  auto step = forecast.of(best);
+  while (best.weights[step.slowest] > 1) {
+    --best.weights[step.slowest];
+    const auto less = forecast.of(best);
+    if (less.whole >= step.whole) {
+      ++best.weights[step.slowest];
+      break;
+    }
+    step = less;
+  }
+  return best;
+}
+
+/// What a process does alone in each step, whatever is given to others.
+double fixed_part(const Speed& speed) {
+  return static_cast<double>(speed.update_ns) + least_for_sums(speed);
+}
+
+/// What of that and of logical ranks the slowest does.
+double longest_least(const Assignment& assignment, Work work, std::span<const Speed> speeds) {
   double longest = 0;
   for (std::size_t p = 0; p < speeds.size(); ++p) {
-    longest =
-        std::max(longest, static_cast<double>(speeds[p].work_ns) * work.of(assignment.nodes[p]));
+    longest = std::max(longest, computing(assignment, work, speeds, p) + fixed_part(speeds[p]));
   }
   return longest;
-}
-
-/// What the process with most of it sends or is sent, in shares of the gradient: its own nodes to
-/// the others or theirs to it, then what was added up.
-double busiest_wire(const Assignment& assignment) {
-  double all = 0, most = 0;
-  for (const auto& nodes : assignment.nodes) all += static_cast<double>(nodes.size());
-  const double others = assignment.processes() - 1;
-  for (const auto& nodes : assignment.nodes) {
-    const auto own = static_cast<double>(nodes.size());
-    most = std::max({most, own * others, all - own});
-  }
-  return most + others;
-}
-
-/// Who comes late to the exchange waits least in it.
-double shortest_exchange(std::span<const Speed> speeds) {
-  return static_cast<double>(
-      std::ranges::min_element(speeds, {}, &Speed::exchange_ns)->exchange_ns);
 }
 
 /// Logical ranks that each can compute in that time, 1 at least, and not too many more than now.
@@ -74,7 +179,8 @@ std::vector<int> most_within(double nanoseconds, const Assignment& present, Work
                              std::span<const Speed> speeds) {
   std::vector<int> most;
   for (std::size_t p = 0; p < speeds.size(); ++p) {
-    const double ranks = work.ranks_within(nanoseconds / static_cast<double>(speeds[p].work_ns));
+    const double computes = nanoseconds - fixed_part(speeds[p]);
+    const double ranks = work.ranks_within(computes / static_cast<double>(speeds[p].work_ns));
     const double more = kTimesMore * count_ranks(present.nodes[p]);
     const double limit = std::min<double>(present.logical_ranks, more);
     most.push_back(static_cast<int>(std::clamp(ranks, 1.0, limit)));
@@ -82,13 +188,13 @@ std::vector<int> most_within(double nanoseconds, const Assignment& present, Work
   return most;
 }
 
-/// The shortest time in which they can compute all logical ranks, within a thousandth.
-double shortest_compute(const Assignment& present, Work work, std::span<const Speed> speeds) {
+/// The shortest time in which they can do that, within a thousandth.
+double shortest_least(const Assignment& present, Work work, std::span<const Speed> speeds) {
   const auto is_enough = [&](double nanoseconds) {
     const auto most = most_within(nanoseconds, present, work, speeds);
     return std::accumulate(most.begin(), most.end(), std::int64_t{0}) >= present.logical_ranks;
   };
-  double too_short = 0, enough = longest_compute(present, work, speeds);
+  double too_short = 0, enough = longest_least(present, work, speeds);
   while (enough - too_short > enough / 1000) {
     const double middle = (too_short + enough) / 2;
     (is_enough(middle) ? enough : too_short) = middle;
@@ -113,47 +219,55 @@ double Work::of(const std::vector<RankRange>& nodes) const {
   return count_ranks(nodes) + fixed_ * static_cast<double>(1 + nodes.size()) / 2;
 }
 
-void SpeedBook::add(double compute_seconds, double exchange_seconds, double work) {
+void SpeedBook::add(const StepSeconds& seconds, double work) {
   if (!(work > 0)) return;
-  steps_.push_back({nanoseconds_of(compute_seconds / work), nanoseconds_of(exchange_seconds)});
+  steps_.push_back({nanoseconds_of(seconds.compute / work), nanoseconds_of(seconds.exchange),
+                    nanoseconds_of(seconds.update)});
   if (steps_.size() > kSpeedSteps) steps_.pop_front();
 }
 
 Speed SpeedBook::usual() const {
   if (steps_.size() < kSpeedSteps) return {};
   return {median(steps_, [](const Speed& one) { return one.work_ns; }),
-          median(steps_, [](const Speed& one) { return one.exchange_ns; })};
+          median(steps_, [](const Speed& one) { return one.exchange_ns; }),
+          median(steps_, [](const Speed& one) { return one.update_ns; })};
 }
 
-int steps_to_look(const Assignment& present, Work work, std::span<const Speed> speeds, int least) {
+int steps_to_look(const Division& present, Work work, std::span<const Speed> speeds, int least) {
   if (!std::ranges::all_of(speeds, has_told)) return least;
-  const double step = (longest_compute(present, work, speeds) + shortest_exchange(speeds)) * 1e-9;
+  const double step = Forecast(present, work, speeds).of(present).whole * 1e-9;
   const double steps = std::ceil(kLookSeconds * least / std::max(step, 1e-9));
   return static_cast<int>(std::clamp<double>(steps, least, kLookTimesMost * least));
 }
 
-std::optional<Assignment> faster_division(const Assignment& present, Work work,
-                                          std::span<const Speed> speeds) {
-  MUSTER_CHECK(std::ssize(speeds) == present.processes());
-  if (!can_be_tried(present, speeds)) return std::nullopt;
-  const double exchange = shortest_exchange(speeds), wire = busiest_wire(present);
-  const auto whole = [&](const Assignment& one) {
-    return longest_compute(one, work, speeds) + exchange * busiest_wire(one) / wire;
-  };
-  const double now = whole(present), longest = longest_compute(present, work, speeds);
-  const double shortest = shortest_compute(present, work, speeds) * (1 + kNoise);
+std::optional<Division> faster_division(const Division& present, Work work,
+                                        std::span<const Speed> speeds, Movable movable) {
+  MUSTER_CHECK(std::ssize(speeds) == present.assignment.processes());
+  MUSTER_CHECK(speeds.size() == present.weights.size());
+  if (!can_be_tried(present.assignment, speeds)) return std::nullopt;
+  const Forecast forecast(present, work, speeds);
+  const double now = forecast.of(present).whole;
   double best = std::min(now * (1 - kShorterBy), now - kShorterByNs);
-  std::optional<Assignment> found;
+  std::optional<Division> found;
+  const auto try_out = [&](Assignment assignment) {
+    Division division = movable == Movable::kRanksAndSums
+                            ? with_sums_moved(std::move(assignment), forecast)
+                            : Division{std::move(assignment), present.weights};
+    const double takes = forecast.of(division).whole;
+    if (takes > best || (found && takes == best)) return;
+    best = takes;
+    found = std::move(division);
+  };
+  const double longest = longest_least(present.assignment, work, speeds);
+  const double shortest = shortest_least(present.assignment, work, speeds) * (1 + kNoise);
   for (int i = 0; i < kTries && shortest < longest; ++i) {
     const double within = shortest + (longest - shortest) * i / kTries;
-    auto division =
-        assign_within(present.logical_ranks, most_within(within, present, work, speeds));
+    auto division = assign_within(present.assignment.logical_ranks,
+                                  most_within(within, present.assignment, work, speeds));
     MUSTER_CHECK(division.has_value());
-    const double takes = whole(*division);
-    if (takes > best || (found && takes == best)) continue;
-    best = takes;
-    found = *std::move(division);
+    try_out(*std::move(division));
   }
+  if (movable == Movable::kRanksAndSums) try_out(present.assignment);
   return found;
 }
 

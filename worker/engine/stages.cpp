@@ -135,7 +135,7 @@ void Trainer::plan_squares() {
   if (!is_sharded()) return;
   std::vector<Ownership> by_place;
   for (int place = 0; place < plan_->places(); ++place) {
-    by_place.emplace_back(buckets_of(plan_->part(place)), owns_);
+    by_place.emplace_back(buckets_of(plan_->part(place)), weights_);
   }
   square_parts_ = owned_parts(square_parts_, by_place);
 }

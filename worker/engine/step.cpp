@@ -90,8 +90,13 @@ std::size_t Trainer::rows_evaluated() const {
 }
 
 MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const {
-  return {assignment, rank, rows_per_rank(), rows_evaluated(), train_.memory() + test_.memory(),
-          hosts()};
+  return {assignment,
+          rank,
+          rows_per_rank(),
+          rows_evaluated(),
+          train_.memory() + test_.memory(),
+          hosts(),
+          is_summed_by_speed_ ? weights_ : std::vector<std::uint8_t>()};
 }
 
 /// Before anything is taken: whether a process that has its even share fits at all.
@@ -380,7 +385,8 @@ Result<bool> Trainer::train_step() {
   MUSTER_RETURN_IF_ERROR(is_sharded() ? make_sharded_step(mark) : make_step(mark));
   report_.step_seconds = std::chrono::duration<double>(mark - start).count();
   last_work_ = mark;
-  speeds_.add(report_.data_seconds + report_.compute_seconds, report_.communicate_seconds,
+  speeds_.add({report_.data_seconds + report_.compute_seconds, report_.communicate_seconds,
+               report_.update_seconds},
               work().of(assignment_.nodes[static_cast<std::size_t>(rank())]));
   const auto tail = summed_tail();
   if (tail[kTailStop] > 0) standing_.is_stopping = 1;

@@ -404,7 +404,7 @@ Result<View> Trainer::next_view() {
 Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
   mesh_ = mesh_of(view_, config_.group_size());
-  owns_.assign(static_cast<std::size_t>(copies()), 1);
+  weights_.assign(static_cast<std::size_t>(copies()), kWeightMost);
   MUSTER_RETURN_IF_ERROR(open_store_of_owner());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
@@ -559,7 +559,10 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   if (may_learn(plan, greetings) && !is_state_wanted(plan)) {
     let_learn(plan, config_.logical_ranks, greetings);
   }
-  for (std::size_t r = 0; r < owns_.size(); ++r) owns_[r] = plan.learns[r] != 0 ? 0 : 1;
+  for (std::size_t r = 0; r < weights_.size(); ++r) {
+    weights_[r] = plan.learns[r] != 0 ? 0 : kWeightMost;
+  }
+  is_summed_by_speed_ = false;
   // Another may have found it out before this one was heard. The last step of a copy that has lost
   // a stage may be made again by others.
   const std::int64_t before = std::max(standing_.step, dropped_step_ - 1);
@@ -650,7 +653,7 @@ Result<Trainer::Outcome> Trainer::train() {
 Status Trainer::deal_evenly() {
   MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies()));
   if (has_learners()) {
-    owns_.assign(owns_.size(), 1);
+    weights_.assign(weights_.size(), kWeightMost);
     if (is_sharded()) {
       // Those who have learned are to keep their shares from now on.
       shards_ = shards_among(ownership());
@@ -671,15 +674,20 @@ bool Trainer::is_look_due() const {
 /// membership of processes that have trained, once is enough.
 Status Trainer::deal_by_speed() {
   const Speed own = speeds_.usual();
-  MUSTER_ASSIGN_OR_RETURN(
-      const auto told,
-      gather_sums(*communicator_, {own.work_ns, own.exchange_ns}, step_stamp(), deadline()));
+  MUSTER_ASSIGN_OR_RETURN(const auto told,
+                          gather_sums(*communicator_, {own.work_ns, own.exchange_ns, own.update_ns},
+                                      step_stamp(), deadline()));
   std::vector<Speed> speeds;
-  for (const auto& one : told) speeds.push_back({one[0], one[1]});
-  look_step_ = standing_.step + steps_to_look(assignment_, work(), speeds, config_.look_steps);
-  const std::optional<Assignment> faster = faster_division(assignment_, work(), speeds);
+  for (const auto& one : told) speeds.push_back({one[0], one[1], one[2]});
+  const Division present{assignment_, weights_};
+  look_step_ = standing_.step + steps_to_look(present, work(), speeds, config_.look_steps);
+  // Who owns a part of the sum of sharded state has that state, too.
+  const Movable movable = is_sharded() ? Movable::kRanks : Movable::kRanksAndSums;
+  const std::optional<Division> faster = faster_division(present, work(), speeds, movable);
   if (!std::exchange(was_faster_, faster.has_value()) || !faster) return {};
-  const bool fits = ranks_that_fit_all(memory_share(*faster, rank()), 1).has_value();
+  MemoryShare share = memory_share(faster->assignment, rank());
+  if (!is_sharded()) share.weights = faster->weights;
+  const bool fits = ranks_that_fit_all(share, 1).has_value();
   MUSTER_ASSIGN_OR_RETURN(const auto fit,
                           gather_flags(*communicator_, fits, step_stamp(), deadline()));
   if (std::ranges::find(fit, 0) != fit.end()) return {};
@@ -687,9 +695,11 @@ Status Trainer::deal_by_speed() {
     return count_ranks(of.nodes[static_cast<std::size_t>(rank())]);
   };
   if (hooks_.on_division) {
-    hooks_.on_division(standing_.step, own_ranks(assignment_), own_ranks(*faster));
+    hooks_.on_division(standing_.step, own_ranks(assignment_), own_ranks(faster->assignment));
   }
-  set_assignment(*faster);
+  is_summed_by_speed_ = !is_sharded();
+  weights_ = faster->weights;
+  set_assignment(faster->assignment);
   was_faster_ = false;
   return {};
 }

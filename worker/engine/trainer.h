@@ -128,9 +128,9 @@ class Trainer {
   Buckets buckets_of(const ModelShape& shape) const {
     return Buckets(shape.values() + kTailSize, shape.layer_starts(), config_.bucket_blocks);
   }
-  Ownership ownership() const { return Ownership(*buckets_, owns_); }
+  Ownership ownership() const { return Ownership(*buckets_, weights_); }
   Hosts hosts() const;
-  bool has_learners() const { return std::find(owns_.begin(), owns_.end(), 0) != owns_.end(); }
+  bool has_learners() const { return std::ranges::find(weights_, 0) != weights_.end(); }
   void reserve_model(const Assignment& assignment);
   void warm_up();
   std::span<const float> summed_tail() const { return tail_; }
@@ -315,7 +315,9 @@ class Trainer {
   std::optional<NodeSums> sums_;
   View view_;
   Mesh mesh_;
-  std::vector<std::uint8_t> owns_;   ///< by rank: 0 for who learns in the step under way
+  /// By rank, how much each adds up of the sum; 0 for who learns in the step under way.
+  std::vector<std::uint8_t> weights_;
+  bool is_summed_by_speed_ = false;  ///< they may not be even
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
   bool lacks_state_ = false;         ///< as all others of the newest view

@@ -50,6 +50,8 @@ class ElasticWorld {
   /// How long a trainer takes over a logical rank of that step, by its own clock; before the start.
   using TimeOfRank = std::function<std::chrono::seconds(int trainer, std::int64_t step)>;
   void set_speed(TimeOfRank time_of_rank) { time_of_rank_ = std::move(time_of_rank); }
+  /// Likewise, over its update.
+  void set_update_time(TimeOfRank time_of_update) { time_of_update_ = std::move(time_of_update); }
   /// Told of each division by speed (TrainingHooks::on_division), before the start.
   using OnDivision = std::function<void(int trainer, std::int64_t step, int before, int now)>;
   void watch_divisions(OnDivision on_division) { on_division_ = std::move(on_division); }
@@ -132,7 +134,7 @@ class ElasticWorld {
   AtPoint at_point_;
   OnBatch on_batch_;
   OnReport on_report_;
-  TimeOfRank time_of_rank_;
+  TimeOfRank time_of_rank_, time_of_update_;
   OnDivision on_division_;
   std::optional<TransferWatch> transfer_watch_;
   bool saves_in_place_ = false;

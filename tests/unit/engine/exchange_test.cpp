@@ -280,6 +280,26 @@ TEST_CASE("blocks are divided whole, evenly and without gaps, among those who ar
   }
 }
 
+TEST_CASE("blocks are divided in proportion to weights, whole and without gaps") {
+  const std::size_t elements = 999 * kBlock + 7;
+  for (const std::size_t buckets_least : {1u, 250u}) {
+    const Ownership ownership(Buckets(elements, layers_of(elements), buckets_least),
+                              std::vector<std::uint8_t>{8, 0, 1, 3, 8});
+    Ranges all;
+    for (int rank = 0; rank < 5; ++rank) {
+      const Ranges own = ownership.of(rank);
+      CHECK(without(own, all) == own);
+      all = united(all, own);
+      const std::vector<std::size_t> expected = {400, 0, 50, 150, 400};
+      const auto blocks = static_cast<double>(size_of(own)) / kBlock;
+      const auto slack = static_cast<double>(ownership.buckets().count());
+      CHECK(std::abs(blocks - static_cast<double>(expected[static_cast<std::size_t>(rank)])) <=
+            slack);
+    }
+    CHECK(all == Ranges{{0, elements}});
+  }
+}
+
 TEST_CASE("the sum has the same bits for every number of processes and however it is cut") {
   for (const int processes : {1, 2, 3, 4, 5, 7, 16}) {
     for (const std::size_t elements :
@@ -405,8 +425,9 @@ TEST_CASE("the sum has the same bits whoever shares a host, and sends what it is
     Reduction reduction = is_sharded ? reduction_of(size, slots, 1) : reduction_of(size, processes);
     if (!is_sharded && rng.below(3) == 0) {
       std::vector<std::uint8_t> owns;
-      for (int rank = 0; rank < processes; ++rank) owns.push_back(rng.below(2) == 0);
-      owns[rng.below(owns.size())] = 1;
+      for (int rank = 0; rank < processes; ++rank)
+        owns.push_back(static_cast<std::uint8_t>(rng.below(4)));
+      owns[rng.below(owns.size())] = kWeightMost;
       reduction.ownership = Ownership(size.buckets(), owns);
     }
     const Hosts hosts(host_of);
@@ -472,8 +493,8 @@ TEST_CASE("parameters come to a host from its own process that has made the upda
 }
 
 TEST_CASE("nobody adds but those who own something, and all have what comes out") {
-  for (const std::vector<std::uint8_t>& owns :
-       std::vector<std::vector<std::uint8_t>>{{1, 0, 0}, {0, 1, 1}, {0, 0, 1}}) {
+  for (const std::vector<std::uint8_t>& owns : std::vector<std::vector<std::uint8_t>>{
+           {1, 0, 0}, {0, 1, 1}, {0, 0, 1}, {8, 1, 0}, {5, 8, 1}}) {
     const Size size{7 * kBlock + 1, 4, true, layers_of(7 * kBlock + 1)};
     const Assignment assignment = *assign(kLogicalRanks, 3);
     const Reduction reduction{Ownership(size.buckets(), owns), size.trained, true};
@@ -482,7 +503,7 @@ TEST_CASE("nobody adds but those who own something, and all have what comes out"
       std::vector<float> memory;
       Nodes nodes(assignment, rank, size.elements());
       const GradientExchange exchange(assignment, rank, reduction, nodes.buffers(), memory);
-      CHECK(exchange.owns_elements() == (owns[static_cast<std::size_t>(rank)] == 1));
+      CHECK(exchange.owns_elements() == (owns[static_cast<std::size_t>(rank)] > 0));
     }
   }
 }

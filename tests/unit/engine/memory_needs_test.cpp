@@ -257,6 +257,24 @@ TEST_CASE("as many samples at once as the memory holds, and the bits of all othe
   }
 }
 
+TEST_CASE("who adds up more of the sum needs more memory for it, and who adds up less needs less") {
+  const TrainingConfig config = test::small_gpt(1);
+  const ModelShape shape = shape_of(config);
+  const auto gradients = [&](std::vector<std::uint8_t> weights, Hosts hosts = {}) {
+    MemoryShare share = share_of(config, 4);
+    share.weights = std::move(weights);
+    share.hosts = std::move(hosts);
+    return memory_needs(config, shape, share, 1).gradients;
+  };
+  const std::size_t even = gradients({});
+  CHECK(gradients({8, 8, 8, 8}) == even);
+  CHECK(gradients({8, 1, 8, 8}) > even);
+  CHECK(gradients({1, 8, 8, 8}) < even);
+  // Who makes a node of its host for others needs what they have.
+  const Hosts hosts({0, 0, 1, 1});
+  CHECK(gradients({1, 8, 8, 8}, hosts) > gradients({}, hosts));
+}
+
 TEST_CASE("who is fast gets no more logical ranks than its memory holds") {
   for (const bool is_tight : {false, true}) {
     CAPTURE(is_tight);

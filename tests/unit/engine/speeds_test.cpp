@@ -49,12 +49,35 @@ std::string text_of(const std::vector<int>& numbers) {
   return text;
 }
 
+Division even(int logical_ranks, std::size_t processes) {
+  return {*assign(logical_ranks, static_cast<int>(processes)),
+          std::vector<std::uint8_t>(processes, kWeightMost)};
+}
+
 /// How many logical ranks each gets, as "12 4"; empty where the even division stays.
 std::string divided(int logical_ranks, const std::vector<Speed>& speeds,
                     Work work = kManyProducts) {
-  const auto even = *assign(logical_ranks, static_cast<int>(speeds.size()));
-  const auto faster = faster_division(even, work, speeds);
-  return faster ? text_of(lengths_of(*faster)) : "";
+  const auto faster =
+      faster_division(even(logical_ranks, speeds.size()), work, speeds, Movable::kRanks);
+  return faster ? text_of(lengths_of(faster->assignment)) : "";
+}
+
+/// The same, and how much of the sum each adds up, as "12 4, 8 1".
+std::string divided_with_sums(const Division& present, const std::vector<Speed>& speeds) {
+  const auto faster = faster_division(present, kManyProducts, speeds, Movable::kRanksAndSums);
+  if (!faster) return "";
+  return text_of(lengths_of(faster->assignment)) + ", " +
+         text_of({faster->weights.begin(), faster->weights.end()});
+}
+
+/// Of processes that take so long for a logical rank and for an update, all in milliseconds.
+std::vector<Speed> speeds_with_updates(const std::vector<int>& ranks,
+                                       const std::vector<int>& updates) {
+  auto speeds = speeds_of(ranks);
+  for (std::size_t p = 0; p < speeds.size(); ++p) {
+    speeds[p].update_ns = static_cast<std::uint64_t>(updates[p]) * kMillisecond;
+  }
+  return speeds;
 }
 
 std::uint64_t longest_of(const Assignment& assignment, const std::vector<Speed>& speeds) {
@@ -108,6 +131,32 @@ TEST_CASE("what takes as long for one logical rank as for all is no reason to mo
   CHECK(divided(16, speeds_of({10, 13}), work).empty());
 }
 
+TEST_CASE("who takes long over the update, whatever is computed, gets fewer logical ranks for it") {
+  const auto with_updates = [](const std::vector<int>& updates) {
+    return divided(16, speeds_with_updates({10, 30}, updates));
+  };
+  CHECK(with_updates({0, 0}) == "12 4");
+  CHECK(with_updates({10, 30}) == "13 3");
+  CHECK(with_updates({30, 900}).empty());
+}
+
+TEST_CASE("who is slow adds up less of the sum, as long as others are not slower with it") {
+  const auto moved = [](const std::vector<int>& ranks, const std::vector<int>& updates) {
+    return divided_with_sums(even(16, ranks.size()), speeds_with_updates(ranks, updates));
+  };
+  CHECK(moved({10, 30}, {0, 0}) == "12 4, 8 8");
+  CHECK(moved({10, 30}, {30, 90}) == "14 2, 8 1");
+  CHECK(moved({10, 10, 10, 30}, {30, 30, 30, 90}) == "8 4 3 1, 8 8 8 1");
+  CHECK(moved({10, 10}, {30, 30}).empty());
+  // Where nobody has a logical rank to give.
+  const auto last_is_slow = speeds_with_updates({1, 1, 1, 3}, {30, 30, 30, 90});
+  CHECK(divided_with_sums(even(4, 4), last_is_slow) == "1 1 1 1, 8 8 8 1");
+  const Division present{*assign(4, 4), {8, 8, 8, 1}};
+  CHECK(divided_with_sums(present, last_is_slow).empty());
+  const auto first_is_slow = speeds_with_updates({3, 1, 1, 1}, {90, 30, 30, 30});
+  CHECK(divided_with_sums(present, first_is_slow) == "1 1 1 1, 1 8 8 8");
+}
+
 TEST_CASE("whatever the speeds: a division of all logical ranks, never slower, the same again") {
   Rng rng(test::seed());
   int found = 0;
@@ -118,17 +167,27 @@ TEST_CASE("whatever the speeds: a division of all logical ranks, never slower, t
     for (int p = 0; p < processes; ++p) {
       milliseconds.push_back(between(rng, 1, 100));
     }
-    const auto speeds = speeds_of(milliseconds);
+    auto speeds = speeds_of(milliseconds);
+    for (Speed& one : speeds) {
+      one.update_ns = round % 2 * one.work_ns * static_cast<std::uint64_t>(between(rng, 0, 9));
+    }
     CAPTURE(round);
-    const auto even = *assign(logical_ranks, processes);
-    auto division = even;
+    const Movable movable = round % 3 == 0 ? Movable::kRanks : Movable::kRanksAndSums;
+    Division division = even(logical_ranks, speeds.size());
     int times = 0;
-    while (const auto faster = faster_division(division, kManyProducts, speeds)) {
-      held_nodes(*faster);  // crashes unless each logical rank is held once
-      const auto lengths = lengths_of(*faster);
+    while (const auto faster = faster_division(division, kManyProducts, speeds, movable)) {
+      held_nodes(faster->assignment);  // crashes unless each logical rank is held once
+      const auto lengths = lengths_of(faster->assignment);
       CHECK(*std::ranges::min_element(lengths) >= 1);
-      CHECK(longest_of(*faster, speeds) * 10 <= longest_of(division, speeds) * 9);
-      CHECK(lengths_of(*faster_division(division, kManyProducts, speeds)) == lengths);
+      CHECK(*std::ranges::min_element(faster->weights) >= 1);
+      CHECK(*std::ranges::max_element(faster->weights) <= kWeightMost);
+      if (round % 2 == 0) {
+        const auto longest = longest_of(faster->assignment, speeds);
+        CHECK(longest * 10 <= longest_of(division.assignment, speeds) * 9);
+      }
+      const auto again = faster_division(division, kManyProducts, speeds, movable);
+      CHECK(lengths_of(again->assignment) == lengths);
+      CHECK(again->weights == faster->weights);
       division = *faster;
       REQUIRE(++times < 10);
     }
@@ -141,20 +200,22 @@ TEST_CASE("speeds are medians of the newest steps, and compared about every two 
   SpeedBook book;
   for (int step = 0; step < kSpeedSteps; ++step) {
     CHECK(book.usual().work_ns == 0);
-    book.add(0.4, 0.05, 4);
+    book.add({0.4, 0.05, 0.02}, 4);
   }
-  for (int step = 0; step < 40; ++step) book.add(step < 30 ? 0.8 : 0.4, 0.05, 4);
+  for (int step = 0; step < 40; ++step) book.add({step < 30 ? 0.8 : 0.4, 0.05, 0.02}, 4);
   CHECK(book.usual().work_ns == 100 * kMillisecond);
-  for (int step = 0; step < 40; ++step) book.add(9, 9, 0);
-  book.add(9, 9, 4);
+  for (int step = 0; step < 40; ++step) book.add({9, 9, 9}, 0);
+  book.add({9, 9, 9}, 4);
   CHECK(book.usual().work_ns == 100 * kMillisecond);
   CHECK(book.usual().exchange_ns == 50 * kMillisecond);
+  CHECK(book.usual().update_ns == 20 * kMillisecond);
 
-  const auto even = *assign(16, 2);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({1, 2}, 4 * kMillisecond), 16) == 100);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({1000, 1}), 16) == 16);
-  CHECK(steps_to_look(even, kManyProducts, speeds_of({0, 1}), 16) == 16);
-  CHECK(steps_to_look(even, kManyProducts, std::vector<Speed>{{1, 1}, {1, 1}}, 16) == 256);
+  const auto two = even(16, 2);
+  CHECK(steps_to_look(two, kManyProducts, speeds_of({1, 2}, 4 * kMillisecond), 16) == 100);
+  CHECK(steps_to_look(two, kManyProducts, speeds_of({1000, 1}), 16) == 16);
+  CHECK(steps_to_look(two, kManyProducts, speeds_of({0, 1}), 16) == 16);
+  CHECK(steps_to_look(two, kManyProducts, std::vector<Speed>{{1, 1}, {1, 1}}, 16) == 256);
+  CHECK(steps_to_look(even(16, 1), kManyProducts, speeds_of({1}), 16) == 125);
 }
 
 TEST_CASE("a worker that is four times as slow computes less, and its share again when it is not") {
@@ -195,6 +256,39 @@ TEST_CASE("a worker that is four times as slow computes less, and its share agai
   }
 }
 
+TEST_CASE("a worker whose update alone takes long computes less, and adds up less where it may") {
+  std::vector<std::uint64_t> sent_of;
+  for (const bool is_sharded : {true, false}) {
+    CAPTURE(is_sharded);
+    Trial trial;
+    trial.steps = 40;
+    trial.config = test::small_gpt(trial.steps);
+    trial.config.is_sharded = is_sharded;
+    trial.config.look_steps = kSpeedSteps;
+    std::mutex mutex;
+    std::map<int, int> ranks_of;
+    std::map<std::int64_t, std::uint64_t> sent;  // by the slow one, up to which step
+    trial.before = [&](ElasticWorld& world) {
+      world.set_speed([](int, std::int64_t) { return std::chrono::seconds(100); });
+      world.set_update_time(
+          [](int trainer, std::int64_t) { return std::chrono::seconds(trainer == 2 ? 250 : 10); });
+      world.watch_divisions([&](int trainer, std::int64_t, int, int now) {
+        const std::lock_guard lock(mutex);
+        ranks_of[trainer] = now;
+      });
+      world.watch_reports([&](int trainer, const StepReport& report) {
+        const std::lock_guard lock(mutex);
+        if (trainer == 2) sent[report.step] = report.sent_bytes;
+      });
+    };
+    CHECK(ends_of(*trial.run(3), trial.steps).complete == 3);
+    CHECK(ranks_of == std::map<int, int>{{0, 7}, {1, 7}, {2, 2}});
+    sent_of.push_back(sent[38] - sent[36]);
+  }
+  // Of the sum to two others next to nothing in place of a third, and a third more of its node.
+  CHECK(sent_of[1] * 10 < sent_of[0] * 9);
+}
+
 TEST_CASE("shares follow speed while workers die, leave and join: the same bits, nothing twice") {
   for (int round = 0; round < 4; ++round) {
     CAPTURE(round);
@@ -209,6 +303,8 @@ TEST_CASE("shares follow speed while workers die, leave and join: the same bits,
     trial.before = [](ElasticWorld& world) {
       world.set_speed(
           [](int trainer, std::int64_t) { return std::chrono::seconds(100 * (trainer % 4 + 1)); });
+      world.set_update_time(
+          [](int trainer, std::int64_t) { return std::chrono::seconds(90 * (trainer % 4 + 1)); });
     };
     trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
       if (step == events[0]) world.doom(2, point::kForward);
