@@ -103,6 +103,10 @@ void add_logs(CLI::App& command, LogsOptions& logs) {
       ->type_name("N")
       ->check(CLI::Range(0, 4095))
       ->allow_extra_args(false);
+  command
+      .add_option("--container", logs.container,
+                  "of this container of the pods: a sidecar, or another of initContainers")
+      ->type_name("NAME");
   command.add_flag("--timestamps", logs.has_stamps, "lines begin with their time");
 }
 

@@ -44,26 +44,31 @@ void read_waiting(const Json& container, const std::string& head, PodView& view)
   view.trouble_text = head + text_at(waiting, {"message"});
 }
 
-bool is_initialized(const Json& status) {
-  const Json& conditions = member(status, {"conditions"});
-  if (!conditions.is_array()) return false;
-  return std::any_of(conditions.begin(), conditions.end(), [](const Json& one) {
-    return text_at(one, {"type"}) == "Initialized" && text_at(one, {"status"}) == "True";
-  });
+/// Whether that container of the pod stays beside the worker: a sidecar, whoever put it there.
+bool stays(const Json& pod, const std::string& name) {
+  const Json& containers = member(pod, {"spec", "initContainers"});
+  return containers.is_array() &&
+         std::any_of(containers.begin(), containers.end(), [&](const Json& container) {
+           return text_at(container, {"name"}) == name &&
+                  text_at(container, {"restartPolicy"}) == "Always";
+         });
 }
 
 /// Of those that start before the worker, in kubectl's words.
-void read_first(const Json& status, PodView& view) {
-  const Json& containers = member(status, {"initContainerStatuses"});
+void read_first(const Json& pod, PodView& view) {
+  const Json& containers = member(pod, {"status", "initContainerStatuses"});
   if (!containers.is_array()) return;
-  // What runs on then stays beside the worker, which waits for something else.
-  const bool may_be_awaited = !is_initialized(status);
   for (const Json& container : containers) {
     const std::string name = text_at(container, {"name"});
     const std::string head = "init container " + name + ": ";
     read_waiting(container, head, view);
     const bool runs = member(container, {"state", "running"}).is_object();
-    if (runs && may_be_awaited) view.first_container = name;
+    if (stays(pod, name)) {
+      const bool is_awaited = runs && member(container, {"started"}) != true;
+      if (is_awaited) view.first_container = name;
+      continue;
+    }
+    if (runs) view.first_container = name;
     const Json& ended = member(container, {"state", "terminated"});
     const int code = number_at(ended, {"exitCode"}, 0);
     if (code == 0 || !view.trouble.empty()) continue;
@@ -75,7 +80,18 @@ void read_first(const Json& status, PodView& view) {
   }
 }
 
-void read_state(const Json& status, PodView& view) {
+void read_started(const Json& containers, PodView& view) {
+  if (!containers.is_array()) return;
+  for (const Json& container : containers) {
+    const bool has_run = member(container, {"state", "running"}).is_object() ||
+                         member(container, {"state", "terminated"}).is_object() ||
+                         member(container, {"lastState", "terminated"}).is_object();
+    if (has_run) view.started.push_back(text_at(container, {"name"}));
+  }
+}
+
+void read_state(const Json& pod, PodView& view) {
+  const Json& status = member(pod, {"status"});
   const Json& container = worker_of(member(status, {"containerStatuses"}));
   const Json& ended = member(container, {"state", "terminated"});
   view.has_started = member(container, {"state", "running"}).is_object() || ended.is_object();
@@ -84,7 +100,9 @@ void read_state(const Json& status, PodView& view) {
                       text_at(ended, {"message"}), time_at(ended, {"finishedAt"})};
   }
   read_waiting(container, "", view);
-  if (!view.has_started) read_first(status, view);
+  if (!view.has_started) read_first(pod, view);
+  read_started(member(status, {"initContainerStatuses"}), view);
+  read_started(member(status, {"containerStatuses"}), view);
 }
 
 void read_conditions(const Json& conditions, PodView& view) {
@@ -127,7 +145,13 @@ std::optional<WallTime> time_at(const Json& object, std::initializer_list<std::s
   return time ? std::optional(*time) : std::nullopt;
 }
 
+bool PodView::has_log() const {
+  if (chosen.empty()) return has_started || !first_container.empty();
+  return std::find(started.begin(), started.end(), chosen) != started.end();
+}
+
 std::string PodView::log_container() const {
+  if (!chosen.empty()) return chosen;
   const bool is_first = !has_started && !first_container.empty();
   return is_first ? first_container : std::string(contract::kContainerName);
 }
@@ -146,7 +170,7 @@ PodView read_pod(const Json& pod) {
   const Json& container = worker_of(member(pod, {"spec", "containers"}));
   view.image = text_at(container, {"image"});
   view.pull_policy = text_at(container, {"imagePullPolicy"});
-  read_state(member(pod, {"status"}), view);
+  read_state(pod, view);
   if (!view.is_over()) read_conditions(member(pod, {"status", "conditions"}), view);
   if (view.trouble.empty() && !view.end) {
     // Of the pod as a whole: "Evicted", "NodeLost", "UnexpectedAdmissionError".

@@ -48,7 +48,11 @@ struct PodView {
   std::optional<PodEnd> end;
   std::optional<WallTime> created;
 
-  bool has_log() const { return has_started || !first_container.empty(); }
+  std::vector<std::string> started;  ///< all containers that run or have run
+  /// Whose log is asked for; empty: that of the worker, and until it starts first_container's.
+  std::string chosen;
+
+  bool has_log() const;
   /// The container whose log is the pod's.
   std::string log_container() const;
   bool is_over() const { return phase == "Succeeded" || phase == "Failed"; }

@@ -40,6 +40,7 @@ class Logs {
   bool show(const PodView& pod, const LogLine& line);
   Status look();
   Status look_again();
+  Status check_container() const;
   Status show_failed_first();
   Status show_ended();
   Status follow();
@@ -88,6 +89,7 @@ Status Logs::look() {
   MUSTER_ASSIGN_OR_RETURN(view_, get_job(kubectl_, options_.job));
   MUSTER_ASSIGN_OR_RETURN(pods_, get_pods(kubectl_, view_.job));
   std::erase_if(pods_, [this](const PodView& pod) { return !is_wanted(pod); });
+  for (PodView& pod : pods_) pod.chosen = options_.container;
   for (const PodView& pod : pods_) label_width_ = std::max(label_width_, label_of(pod).size());
   return {};
 }
@@ -133,7 +135,7 @@ Status Logs::finish(LogReader& reader) {
 Status Logs::show_failed_first() {
   const auto& failure = view_.job.status.failure;
   if (!view_.job.status.is_true("Failed") || !failure) return {};
-  if (!options_.slots.empty()) return {};
+  if (!options_.slots.empty() || !options_.container.empty()) return {};
   std::string heading = "==> worker " + std::to_string(failure->slot) + " failed first";
   if (!failure->container.empty()) heading += " in init container " + failure->container;
   if (failure->exit_code != 0) heading += " with exit code " + std::to_string(failure->exit_code);
@@ -166,10 +168,11 @@ Status Logs::show_ended() {
   LogReader reader(kubectl_, reader_options(false),
                    [this](const PodView& pod, const LogLine& line) { return show(pod, line); });
   for (const PodView& pod : pods_) {
-    if (pod.has_log() || pod.is_over()) {
+    if (pod.has_log() || (pod.is_over() && pod.chosen.empty())) {
       MUSTER_RETURN_IF_ERROR(reader.add(pod));
     } else {
-      tell("muster: worker " + std::to_string(pod.slot) + " has not started" +
+      tell("muster: " + (pod.chosen.empty() ? "" : "container " + pod.chosen + " of ") + "worker " +
+           std::to_string(pod.slot) + " has not started" +
            (pod.trouble.empty() ? "" : ": " + pod.trouble + ": " + pod.trouble_text));
     }
   }
@@ -181,7 +184,7 @@ Status Logs::show_ended() {
 
 Status Logs::start_new(LogReader& reader) {
   for (const PodView& pod : pods_) {
-    const bool is_readable = pod.has_log() || (pod.is_over() && pod.end);
+    const bool is_readable = pod.has_log() || (pod.is_over() && pod.end && pod.chosen.empty());
     if (!is_readable || done_.contains(log_name(pod)) || reader.is_reading(pod)) continue;
     MUSTER_RETURN_IF_ERROR(reader.add(pod));
     // Once over, a log that was opened is read to its end; before, its reader may lose it.
@@ -217,8 +220,28 @@ Status Logs::follow() {
   return finish(reader);
 }
 
+/// Of a container that the job does not have, and that no webhook has put into a pod.
+Status Logs::check_container() const {
+  const std::string& wanted = options_.container;
+  std::vector<std::string> known{std::string(contract::kContainerName)};
+  for (const auto& one : view_.job.spec.worker.init_containers) known.push_back(one.name);
+  for (const PodView& pod : pods_) {
+    known.insert(known.end(), pod.started.begin(), pod.started.end());
+  }
+  if (wanted.empty() || std::find(known.begin(), known.end(), wanted) != known.end()) return {};
+  std::string names;
+  for (const std::string& name : std::set<std::string>(known.begin(), known.end())) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return Error(ErrorCode::kNotFound, "--container: no container " + printable(wanted) +
+                                         " in the workers' pods of " + options_.job +
+                                         "; there are " + printable(names))
+      .with_exit_code(codes::kUsage);
+}
+
 Status Logs::run() {
   MUSTER_RETURN_IF_ERROR(look());
+  MUSTER_RETURN_IF_ERROR(check_container());
   const auto readable = static_cast<std::size_t>(
       std::count_if(pods_.begin(), pods_.end(), [](const PodView& pod) { return pod.has_log(); }));
   if (readable > kMostLogs) {

@@ -15,6 +15,7 @@ struct LogsOptions {
   bool follows = false;     ///< also workers that come later, until the job is over
   std::int64_t tail = -1;   ///< lines of each worker; -1: all
   std::vector<int> slots;   ///< empty: all
+  std::string container;    ///< of the pods; empty: what they said, whichever container it is
   bool has_stamps = false;  ///< lines begin with their time
   std::string since;        ///< as kubectl reads it ("5m"); empty: all
 };

@@ -85,7 +85,9 @@ std::string about_init_containers(const api::TrainingJobSpec& spec, Json& manife
   if (spec.worker.init_containers.empty()) return "";
   manifest["spec"]["worker"].erase("initContainers");
   return "spec.worker.initContainers are not run: a local run starts the workers alone; do here "
-         "what they do (the data that they fetch, the files that they make) before `muster run`";
+         "what they do (the data that they fetch, the files that they make) before `muster run`, "
+         "and "
+         "start beside it what is a sidecar";
 }
 
 /// In words; empty: nothing is ignored.

@@ -1,4 +1,5 @@
-// spec.worker.initContainers: what runs in a worker's pod before the worker, to its end.
+// spec.worker.initContainers: what starts in a worker's pod before the worker, and runs to its end
+// or stays beside it (a sidecar).
 #include <algorithm>
 #include <utility>
 
@@ -27,15 +28,37 @@ void check_devices(JsonReader& in, const Resources& amounts, const Resources& wo
   }
 }
 
-void read_own_resources(JsonReader& in, const Resources& worker, Resources& out) {
+/// It runs beside the worker: what it has, the pod takes in addition, and a device is one
+/// container's.
+void check_sidecar(JsonReader& in, const Resources& amounts) {
+  for (const char* field : {"cpu", "memory"}) {
+    if (in.has(field)) continue;
+    in.fail(field, "is required of a sidecar: its pod takes that in addition to the worker's");
+  }
+  const bool has_devices = !amounts.devices.empty();
+  if (amounts.gpus == 0 && !has_devices) return;
+  in.fail(has_devices ? "devices" : "gpus",
+          "must be left out of a sidecar: the devices of a worker's pod are the worker's");
+}
+
+void read_own_resources(JsonReader& in, const Resources& worker, InitContainer& one) {
+  Resources& out = one.resources;
   out = worker;
   out.gpus = 0;
   out.devices.clear();
+  if (one.stays) out.ephemeral_bytes = 0;
+  if (one.stays && !in.has("resources")) {
+    in.fail("resources",
+            "is required of a sidecar, with cpu and memory: its pod takes that in addition to the "
+            "worker's");
+  }
   read_object(in, "resources", [&](const Json& object, const std::string& at) {
     SpecReader reader(object, at);
     read_amounts(reader, object, out);
     reader.no_other_fields();
-    if (reader.status()) check_devices(reader, out, worker);
+    if (!reader.status()) return reader.status();
+    if (one.stays) check_sidecar(reader, out);
+    check_devices(reader, out, worker);
     return reader.status();
   });
 }
@@ -49,15 +72,14 @@ void read_container_name(JsonReader& in, std::string& out) {
   }
 }
 
-void refuse_sidecar(JsonReader& in) {
-  std::string policy;
-  in.optional("restartPolicy", policy);
-  if (!in.has("restartPolicy") || policy == "Never") return;
-  in.fail("restartPolicy",
-          "must be Never, or left out, not " + in_quotes(policy) +
-              ": these containers end before the worker starts, and one that fails is started "
-              "again with its gang (spec.restart); what has to run beside the worker (a sidecar) "
-              "is started by the worker's own command");
+/// What the kubelet would ask of it, or do at its start and end.
+void refuse_probes(JsonReader& in) {
+  for (const char* field : {"startupProbe", "readinessProbe", "livenessProbe", "lifecycle"}) {
+    if (!in.has(field)) continue;
+    in.fail(field,
+            "must be left out: the worker starts as soon as a sidecar runs, and waits itself for "
+            "what that gets ready");
+  }
 }
 
 Status read_one(const Json& json, const std::string& path, const Json& worker,
@@ -65,15 +87,17 @@ Status read_one(const Json& json, const std::string& path, const Json& worker,
                 std::size_t& characters, InitContainer& out) {
   SpecReader in(json, path);
   read_container_name(in, out.name);
-  refuse_sidecar(in);
   std::string text;
+  optional_enum(in, "restartPolicy", text, {"Never", "Always"});
+  out.stays = text == "Always";
+  refuse_probes(in);
   optional_name(in, "image", text, NameRule::kImage);
   optional_enum(in, "imagePullPolicy", text, {"Always", "IfNotPresent", "Never"});
   optional_name(in, "workingDir", text, NameRule::kAbsolutePath);
   ProgramFields program;
   characters += read_program(in, program);
   out.env = std::move(program.env);
-  read_own_resources(in, of_worker, out.resources);
+  read_own_resources(in, of_worker, out);
   read_env_from(in, out.resources.gpus > 0);
   read_mounts(in, worker, volumes);
   in.no_other_fields();
@@ -102,13 +126,34 @@ std::size_t read_init_containers(JsonReader& in, const Json& worker,
   return characters;
 }
 
+namespace {
+
+/// What the pod takes while `one` runs, and what has stayed so far.
+Resources beside(const Resources& one, const Resources& staying) {
+  Resources sum = one;
+  sum.cpu_millis += staying.cpu_millis;
+  sum.memory_bytes += staying.memory_bytes;
+  sum.ephemeral_bytes += staying.ephemeral_bytes;
+  return sum;
+}
+
+}  // namespace
+
 Resources pod_resources(const WorkerSpec& worker) {
+  Resources staying;
+  staying.cpu_millis = staying.memory_bytes = 0;
   Resources most = worker.resources;
+  const auto raise = [&](const Resources& now) {
+    raise_to(most, now);
+    most.ephemeral_bytes = std::max(most.ephemeral_bytes, now.ephemeral_bytes);
+    most.gpus = std::max(most.gpus, now.gpus);
+  };
   for (const InitContainer& one : worker.init_containers) {
-    raise_to(most, one.resources);
-    most.ephemeral_bytes = std::max(most.ephemeral_bytes, one.resources.ephemeral_bytes);
-    most.gpus = std::max(most.gpus, one.resources.gpus);
+    const Resources now = beside(one.resources, staying);
+    raise(now);
+    if (one.stays) staying = now;
   }
+  raise(beside(worker.resources, staying));
   return most;
 }
 

@@ -304,6 +304,7 @@ Json make_init_container(const TrainingJob& job, const InitContainer& one,
     const auto own = one.fields.find(field);
     if (own != one.fields.end()) container[field] = *own;
   }
+  if (one.stays) container["restartPolicy"] = "Always";
   Json env = Json::array();
   add_place_env(env, job, placement);
   if (one.resources.gpus == 0) set_env(env, kVisibleGpus, "void");

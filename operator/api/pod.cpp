@@ -3,6 +3,7 @@
 #include "operator/api/pod.h"
 
 #include <charconv>
+#include <set>
 
 #include "common/contract.h"
 #include "operator/api/fields.h"
@@ -104,6 +105,7 @@ Status read_resource_requests(const Json& json, const std::string& path, PodRequ
 }
 
 struct ContainerRequests {
+  std::string name;
   PodRequests amounts;
   bool stays = false;  ///< of those that start first: it runs as long as the pod
 };
@@ -111,6 +113,7 @@ struct ContainerRequests {
 Status read_container(const Json& json, const std::string& path, ContainerRequests& out) {
   JsonReader in(json, path);
   std::string restarts;
+  in.optional("name", out.name, 253);
   in.optional("restartPolicy", restarts);
   out.stays = restarts == "Always";
   read_object(in, "resources", [&](const Json& resources, const std::string& at) {
@@ -122,7 +125,7 @@ Status read_container(const Json& json, const std::string& path, ContainerReques
 /// The largest that the pod takes at any time: those that start first run one after the other
 /// beside those of them that stay, then all others run together. What the pod itself asks for of
 /// processors and memory counts in place of that. Sources: Kubernetes' KEP-753 and KEP-2837.
-void read_requests(JsonReader& in, PodRequests& out) {
+void read_requests(JsonReader& in, PodRequests& out, std::set<std::string>& staying) {
   PodRequests lasting, most;
   read_list(in, "initContainers", kMaxContainers, [&](const Json& item, const std::string& at) {
     ContainerRequests one;
@@ -130,7 +133,10 @@ void read_requests(JsonReader& in, PodRequests& out) {
     PodRequests now = lasting;
     add(now, one.amounts);
     raise_to(most, now);
-    if (one.stays) lasting = std::move(now);
+    if (one.stays) {
+      lasting = std::move(now);
+      staying.insert(std::move(one.name));
+    }
     return read;
   });
   read_list(in, "containers", kMaxContainers, [&](const Json& item, const std::string& at) {
@@ -187,7 +193,8 @@ std::string required_node_of(const Json& spec) {
   return (*values)[0].get<std::string>();
 }
 
-Status read_spec(const Json& json, const std::string& path, Pod& out) {
+Status read_spec(const Json& json, const std::string& path, Pod& out,
+                 std::set<std::string>& staying) {
   JsonReader in(json, path);
   in.optional("nodeName", out.node_name, 253);
   out.required_node = required_node_of(json);
@@ -198,7 +205,7 @@ Status read_spec(const Json& json, const std::string& path, Pod& out) {
     if (name.starts_with(kueue::kPrefix)) out.held_by_kueue = true;
     return gate.status();
   });
-  read_requests(in, out.requests);
+  read_requests(in, out.requests, staying);
   return in.status();
 }
 
@@ -237,14 +244,19 @@ Status read_state(const Json& json, const std::string& path, Pod& out) {
 }
 
 /// Of a container that runs before the worker, of the job's or what webhooks of others put there (a
-/// proxy, the agent of a vault): a pod that is pending waits for it. One that stays beside the
-/// worker says nothing of it later.
-Status read_init_container_status(const Json& json, const std::string& path, Pod& out) {
+/// proxy, the agent of a vault): a pod that is pending waits for it. One of `staying` is waited for
+/// until it runs, says nothing of the worker later, and fails no pod: the kubelet starts it again.
+Status read_init_container_status(const Json& json, const std::string& path,
+                                  const std::set<std::string>& staying, Pod& out) {
   JsonReader in(json, path);
   std::string name;
   in.required("name", name, 253);
-  const bool may_fail_pod = out.phase == PodPhase::kFailed && !out.termination && !out.init_failure;
+  const bool stays = staying.contains(name);
+  const bool may_fail_pod =
+      out.phase == PodPhase::kFailed && !out.termination && !out.init_failure && !stays;
   if (out.phase != PodPhase::kPending && !may_fail_pod) return in.status();
+  bool has_started = false;
+  in.optional("started", has_started);
   read_object(in, "state", [&](const Json& state, const std::string& at) {
     JsonReader reader(state, at);
     if (may_fail_pod) {
@@ -257,8 +269,7 @@ Status read_init_container_status(const Json& json, const std::string& path, Pod
       });
       return reader.status();
     }
-    // Of several that run the last is the one that is waited for: the others stay.
-    if (reader.has("running")) out.initializing = name;
+    if (reader.has("running") && !(stays && has_started)) out.initializing = name;
     read_waiting(reader, "init container " + name + ": ", out);
     return reader.status();
   });
@@ -276,7 +287,7 @@ Status read_container_status(const Json& json, const std::string& path, Pod& out
   return in.status();
 }
 
-Status read_condition(const Json& json, const std::string& path, Pod& out, bool& is_initialized) {
+Status read_condition(const Json& json, const std::string& path, Pod& out) {
   JsonReader in(json, path);
   std::string type, status, reason, message;
   in.required("type", type);
@@ -288,7 +299,6 @@ Status read_condition(const Json& json, const std::string& path, Pod& out, bool&
     in.optional("lastTransitionTime", since);
     if (const auto time = parse_time(since)) out.bound_at = *time;
   }
-  if (type == "Initialized") is_initialized = status == "True";
   if (type == "Ready") out.ready = status == "True";
   if (type == "DisruptionTarget") out.is_disrupted = status == "True";
   if (type == kueue::kTerminationTarget && status == "True") {
@@ -304,7 +314,8 @@ Status read_condition(const Json& json, const std::string& path, Pod& out, bool&
   return in.status();
 }
 
-Status read_status(const Json& json, const std::string& path, Pod& out) {
+Status read_status(const Json& json, const std::string& path, const std::set<std::string>& staying,
+                   Pod& out) {
   JsonReader in(json, path);
   std::string phase;
   in.optional("phase", phase);
@@ -312,19 +323,15 @@ Status read_status(const Json& json, const std::string& path, Pod& out) {
   in.optional("reason", out.reason);
   in.optional("message", out.message, kMaxMessageBytes);
   in.optional("podIP", out.pod_ip, 64);
-  bool is_initialized = false;
-  read_list(in, "conditions", 256, [&](const Json& item, const std::string& at) {
-    return read_condition(item, at, out, is_initialized);
-  });
+  read_list(in, "conditions", 256,
+            [&](const Json& item, const std::string& at) { return read_condition(item, at, out); });
   read_list(in, "containerStatuses", kMaxContainers, [&](const Json& item, const std::string& at) {
     return read_container_status(item, at, out);
   });
   read_list(in, "initContainerStatuses", kMaxContainers,
             [&](const Json& item, const std::string& at) {
-              return read_init_container_status(item, at, out);
+              return read_init_container_status(item, at, staying, out);
             });
-  // What runs on then stays beside the worker, which waits for something else.
-  if (is_initialized) out.initializing.clear();
   return in.status();
 }
 
@@ -417,11 +424,12 @@ Result<Pod> parse_pod(const Json& json) {
   Pod pod;
   MUSTER_RETURN_IF_ERROR(read_meta(json, pod.meta));
   JsonReader in(json, "");
+  std::set<std::string> staying;
   read_object(in, "spec", [&](const Json& object, const std::string& at) {
-    return read_spec(object, at, pod);
+    return read_spec(object, at, pod, staying);
   });
   read_object(in, "status", [&](const Json& object, const std::string& at) {
-    return read_status(object, at, pod);
+    return read_status(object, at, staying, pod);
   });
   MUSTER_RETURN_IF_ERROR(in.status());
   return pod;

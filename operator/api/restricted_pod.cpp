@@ -82,10 +82,16 @@ Status check_container_context(const Json& context) {
 
 /// What every container of a worker's pod must hold; `is_worker`: of the worker itself.
 Status check_container(const Json& container, const std::string& path, bool is_worker) {
-  MUSTER_RETURN_IF_ERROR(has_only(
-      container, path,
-      {"name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom",
-       "ports", "resources", "volumeMounts", "terminationMessagePolicy", "securityContext"}));
+  MUSTER_RETURN_IF_ERROR(
+      has_only(container, path,
+               {"name", "image", "imagePullPolicy", "command", "args", "workingDir", "env",
+                "envFrom", "ports", "resources", "volumeMounts", "terminationMessagePolicy",
+                "securityContext", "restartPolicy"}));
+  // Of a sidecar; whoever else starts anew does so with its pod.
+  const Json& policy = member_or_null(container, "restartPolicy");
+  if (!policy.is_null() && (is_worker || policy != "Always")) {
+    return breaks(path + ".restartPolicy is set");
+  }
   const bool is_named_worker = member_or_null(container, "name") == contract::kContainerName;
   if (is_named_worker != is_worker) {
     return breaks(path + (is_worker ? " is not the worker" : " is a second worker"));

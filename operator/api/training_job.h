@@ -35,12 +35,14 @@ struct EnvVar {
   bool operator==(const EnvVar&) const = default;
 };
 
-/// What runs in a worker's pod before the worker, to its end.
+/// What starts in a worker's pod before the worker: it runs to its end or, a sidecar, stays.
 struct InitContainer {
   std::string name;
   std::vector<EnvVar> env;
   Resources resources;  ///< cpu, memory and disk that are not given are the worker's
   Json fields;          ///< all of it as written, validated
+  /// Beside the worker as long as that runs; it has neither GPUs nor devices.
+  bool stays = false;
   bool operator==(const InitContainer&) const = default;
 };
 
@@ -55,7 +57,7 @@ struct WorkerSpec {
   std::string image;  ///< empty: the chart's built-in worker
   std::vector<std::string> command, args;
   std::vector<EnvVar> env;
-  std::vector<InitContainer> init_containers;  ///< in the order in which they run
+  std::vector<InitContainer> init_containers;  ///< in the order in which they start
   /// Of affinity: a node is any of these; empty: any node. As written it is in pod_fields.
   std::vector<NodeTerm> node_terms;
   /// The remaining pod fields of the allow-list (ports, volumes, volumeMounts, nodeSelector,
@@ -280,8 +282,9 @@ bool is_about_pods(const Error& refusal);
 /// went ahead by it. Errors: kInvalid naming the field. The schema's transition rules say the same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
 
-/// What one pod takes of its node, as Kubernetes counts it: of each resource what the worker has,
-/// or the one of those that run before it that has most.
+/// What one pod takes of its node, as Kubernetes counts it: of each resource what the worker has
+/// and those that stay beside it, or what the one that runs before it has and those that stay
+/// already, where that is more.
 Resources pod_resources(const WorkerSpec& worker);
 
 /// Whether spec.worker.initContainers has one of this name.

@@ -22,12 +22,14 @@ constexpr std::array<std::string_view, 1> kAffinity{"nodeAffinity"};
 constexpr std::array<std::string_view, 1> kNodeAffinity{
     "requiredDuringSchedulingIgnoredDuringExecution"};
 constexpr std::array<std::string_view, 1> kTerm{"matchFields"};
-constexpr std::array<std::string_view, 2> kContainer{"resources", "restartPolicy"};
+constexpr std::array<std::string_view, 1> kContainer{"resources"};
+constexpr std::array<std::string_view, 3> kInitContainer{"name", "resources", "restartPolicy"};
 constexpr std::array<std::string_view, 1> kResources{"requests"};
 constexpr std::array<std::string_view, 7> kPodStatus{
     "conditions", "containerStatuses", "initContainerStatuses", "message", "phase", "podIP",
     "reason"};
 constexpr std::array<std::string_view, 3> kContainerStatus{"imageID", "name", "state"};
+constexpr std::array<std::string_view, 3> kInitContainerStatus{"name", "started", "state"};
 
 // Anybody makes pods and claims, and what is in them is as long as who makes them likes: what is
 // kept must be little. Of a pod it is what parse_pod asks for, and no text of a tenant's is.
@@ -41,11 +43,11 @@ constexpr std::array kOfPods{
     // One is read, and only when it is the only one.
     LeftOut{"nodeSelectorTerms", "", kTerm, 2},
     LeftOut{"containers", "", kContainer},
-    LeftOut{"initContainers", "", kContainer},
+    LeftOut{"initContainers", "", kInitContainer},
     LeftOut{"resources", "", kResources},
     LeftOut{"status", "", kPodStatus},
     LeftOut{"containerStatuses", "", kContainerStatus},
-    LeftOut{"initContainerStatuses", "", kContainerStatus},
+    LeftOut{"initContainerStatuses", "", kInitContainerStatus},
 };
 
 /// A node tells of up to 50 images that lie on it, and is written every few minutes.

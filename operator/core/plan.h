@@ -94,8 +94,9 @@ struct Plan {
   Pass pass = Pass::kNone;
   /// Look again then, though nothing changed.
   std::optional<seconds> requeue_after;
-  /// Nodes to leave out for words::kAvoidFor and longer when this job is placed again: the cluster's scheduler
-  /// or the node itself refused its pods there, or one failed there again and again.
+  /// Nodes to leave out for words::kAvoidFor and longer when this job is placed again: the
+  /// cluster's scheduler or the node itself refused its pods there, or one failed there again and
+  /// again.
   std::set<std::string> avoid;
   std::string reason;  ///< for the log and for tests: what the plan is about
   bool operator==(const Plan&) const = default;

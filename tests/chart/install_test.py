@@ -596,7 +596,9 @@ class Lifecycle(unittest.TestCase):
                 (job(image="registry.example.com/a:latest"), "must end with a digest"),
                 (job(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/"),
                 (first(image="registry.example.com/a:latest"), "must end with a digest"),
-                (first(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/")):
+                (first(image="evil.example.com/a" + digest), "must begin with one of registry.example.com/"),
+                (first(image="evil.example.com/a" + digest, restartPolicy="Always", resources={"cpu": "1m", "memory": "1Mi"}),
+                 "must begin with one of registry.example.com/")):
             code, message = call("POST", JOBS + DRY, body, "alice")
             self.assertEqual(code, 422, message)
             self.assertIn(sentence, message)

@@ -101,6 +101,33 @@ class BeforeTheWorker(Programs):
         self.assertIn("failed first in init container fetch with exit code 7", logs)
         self.assertRegex(logs, r"worker-1\.[0-9]+/fetch \| no such bucket")
 
+    def test_a_sidecar_works_beside_the_worker_comes_back_and_holds_up_no_end(self):
+        mount = [{"name": "data", "mountPath": "/data"}]
+        # The worker ends once the sidecar has begun for the second time, after an end that is none of the job's.
+        script = "echo begun >> /data/starts; [ $(wc -l < /data/starts) != 1 ] || exit 7; echo at work; exec sleep 900"
+        sidecar = {"name": "tail", "image": SHELL, "command": ["sh", "-c", script], "restartPolicy": "Always",
+                   "volumeMounts": mount, "resources": {"cpu": "20m", "memory": "16Mi"}}
+        fetch = {"name": "fetch", "command": ["sh", "-c", "until [ -s /data/starts ]; do sleep 1; done; id -u"],
+                 "volumeMounts": mount}
+        name = self.start(shell_job("beside", "until [ $(wc -l < /data/starts) = 2 ]; do sleep 1; done; echo seen", count=2,
+                                    volumes=[{"name": "data", "emptyDir": {}}], volumeMounts=mount,
+                                    initContainers=[sidecar, fetch]))
+        self.ended(name)
+        status = self.job(name)["status"]
+        self.assertEqual((status.get("restarts", 0), status.get("failure")), (0, None))
+        logs = self.muster("logs", name)
+        self.assertEqual(sorted(re.findall(r"^worker-(\d) +\| seen$", logs, re.MULTILINE)), ["0", "1"], logs)
+        beside = self.muster("logs", name, "--container", "tail")
+        self.assertEqual(sorted(re.findall(r"^worker-(\d)/tail +\| at work$", beside, re.MULTILINE)), ["0", "1"], beside)
+
+        def phases():
+            pods = self.pods(name)
+            return len(pods) == 2 and all(pod["status"]["phase"] == "Succeeded" for pod in pods)
+
+        wait_for("the kubelet ends the sidecars with their workers", phases, 60)
+        for pod in self.pods(name):
+            self.assertGreaterEqual(pod["status"]["initContainerStatuses"][0]["restartCount"], 1)
+
 
 class OwnImages(Programs):
     @classmethod

@@ -76,8 +76,9 @@ class Attacks(unittest.TestCase):
                 self.absent(body, "volumes", 0, field)
         for field in IN_CONTAINERS:
             with self.subTest(init_container=field):
-                body = job(initContainers=[{"name": "i", "image": "a", field: {"privileged": True}}])
-                self.absent(body, "initContainers", 0, field)
+                for sidecar in ({}, {"restartPolicy": "Always", "resources": {"cpu": "1m", "memory": "1Mi"}}):
+                    body = job(initContainers=[{"name": "i", "image": "a", **sidecar, field: {"privileged": True}}])
+                    self.absent(body, "initContainers", 0, field)
         for field in ("podAffinity", "podAntiAffinity"):
             self.absent(job(affinity={field: {}}), "affinity", field)
         for port in ("hostPort", "hostIP"):

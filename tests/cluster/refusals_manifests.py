@@ -227,7 +227,12 @@ def before_the_worker():
         return Case(19, f"before the worker {what}", job(initContainers=[{**one, **wrong}], **(more or {})), [at + field, *said])
 
     secret = {"secretRef": {"name": "s"}}
-    rows = [row("a sidecar", "[0].restartPolicy", "must be Never, or left out", restartPolicy="Always"),
+    small = {"cpu": "10m", "memory": "8Mi"}
+    rows = [row("what is started again on failure", "[0].restartPolicy", "Unsupported value", restartPolicy="OnFailure"),
+            row("a sidecar of no size", "[0]", "are required of a sidecar", restartPolicy="Always"),
+            row("a sidecar of half a size", "[0]", "are required of a sidecar", restartPolicy="Always", resources={"cpu": "10m"}),
+            row("a sidecar with a GPU", "[0]", "must be left out of a sidecar", more={"resources": {"gpus": 1}},
+                restartPolicy="Always", resources={**small, "gpus": 1}),
             row("the worker itself", "[0].name", "must not be worker", name="worker"),
             row("one of Muster's own", "[0].name", "must not be worker", name="muster-token"),
             row("a name that is none", "[0].name", name="A_"),

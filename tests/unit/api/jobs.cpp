@@ -175,6 +175,8 @@ Json full_program_job() {
           "volumeMounts": [
             {"name": "data", "mountPath": "/data", "subPath": "a/b", "readOnly": false}],
           "resources": {"memory": "2Gi"}},
+        {"name": "tunnel", "image": "tunnel:2", "restartPolicy": "Always",
+          "resources": {"cpu": "100m", "memory": "64Mi"}},
         {"name": "count", "command": ["count"]}],
       "shmSize": "1Gi", "nodeSelector": {"disk": "ssd"},
       "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":

@@ -150,16 +150,16 @@ TEST_CASE("objects of any form are read without a failure") {
 }
 
 TEST_CASE("of what comes before a worker that which runs has the log, unless it stays beside it") {
-  Json pod = *parse_json(R"({"status": {"phase": "Pending",
-    "conditions": [{"type": "Initialized", "status": "False"}],
-    "initContainerStatuses": [{"name": "mesh", "state": {"running": {}}},
+  Json pod = *parse_json(R"({
+    "spec": {"initContainers": [{"name": "mesh", "restartPolicy": "Always"}, {"name": "fetch"}]},
+    "status": {"phase": "Pending",
+    "initContainerStatuses": [{"name": "mesh", "started": true, "state": {"running": {}}},
                               {"name": "fetch", "state": {"running": {}}}],
     "containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": "x"}}}]}})");
   CHECK(read_pod(pod).log_container() == "fetch");
   CHECK(read_pod(pod).has_log());
   Json& status = pod["status"];
   status["initContainerStatuses"][1]["state"] = Json{{"terminated", {{"exitCode", 0}}}};
-  status["conditions"][0]["status"] = "True";
   CHECK_FALSE(read_pod(pod).has_log());
   CHECK(read_pod(pod).trouble == "x");
 }

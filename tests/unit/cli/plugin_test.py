@@ -419,6 +419,30 @@ class LogsTest(PluginTest):
         told = " ".join(self.muster("describe", "digits").stdout.split())
         self.assertIn("Look at the log of init container proxy (muster logs): a webhook of the cluster put it into the pods", told)
 
+    def test_a_sidecar_that_runs_is_not_taken_for_the_worker_and_is_shown_when_asked_for(self):
+        made = job(RUNNING, phase="Running")
+        made["spec"]["worker"]["initContainers"] = [{"name": "tail", "image": "tail:1", "restartPolicy": "Always",
+                                                     "resources": {"cpu": "10m", "memory": "8Mi"}}]
+        self.answer("get trainingjobs", made)
+        pods = [pod(slot, state, phase="Pending" if slot else "Running", initContainerStatuses=[
+            {"name": "tail", "started": True, "state": {"running": {}}}])
+            for slot, state in enumerate([None, {"waiting": {"reason": "ErrImagePull"}}])]
+        for one in pods:
+            one["spec"]["initContainers"] = [{"name": "tail", "restartPolicy": "Always"}]
+        self.answer("get pods", items(*pods))
+        self.logs(0, (1, "trains"))
+        done = self.muster("logs", "digits")
+        self.assertEqual(done.stdout.splitlines(), ["worker-0 | trains"])
+        self.assertIn("worker 1 has not started: ErrImagePull", done.stderr)
+        self.logs(0, (1, "sent a line"), container="tail")
+        self.logs(1, (2, "waits for lines"), container="tail")
+        done = self.muster("logs", "digits", "--container", "tail")
+        self.assertEqual((done.returncode, done.stdout.splitlines()), (
+            0, ["worker-0/tail | sent a line", "worker-1/tail | waits for lines"]))
+        done = self.muster("logs", "digits", "--container", "mail")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--container: no container mail in the workers' pods of digits; there are tail, worker", done.stderr)
+
     def test_a_log_that_is_gone_is_a_complaint_and_the_others_are_shown(self):
         self.answer("get trainingjobs", job(COMPLETE))
         self.answer("get pods", items(pod(0, ended(0), phase="Succeeded"), pod(1, ended(0), phase="Succeeded")))
