@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "common/json.h"
+#include "operator/runtime/token_claims.h"
 
 namespace muster::runtime {
 namespace {
@@ -109,8 +110,8 @@ bool is_same_gang(const GangInfo& a, const GangInfo& b) {
 class LocalAuthenticator final : public Authenticator {
  public:
   explicit LocalAuthenticator(std::string token) : token_(std::move(token)) {}
-  void authenticate(const std::string& bearer_token, Done done) override {
-    if (token_.empty() || !http::equal_in_constant_time(bearer_token, token_)) {
+  void authenticate(const Credential& credential, Done done) override {
+    if (token_.empty() || !http::equal_in_constant_time(credential.bearer_token, token_)) {
       return done(Error(ErrorCode::kUnauthorized,
                         "the bearer token is not the one this endpoint was started with"));
     }
@@ -154,14 +155,29 @@ void EndpointHandler::handle(const http::Request& request, const http::Responder
   }
   if (answer_elsewhere(request, respond)) return;
   options_.authenticator->authenticate(
-      token, [this, gate = gate_, post = *post, body = request.body,
-              respond](const Result<Caller>& caller) {
+      credential_of(token), [this, gate = gate_, post = *post, body = request.body,
+                             respond](const Result<Caller>& caller) {
         const std::shared_lock lock(gate->mutex);
         if (gate->is_closed) {
           return respond(refusal(503, "Unavailable", "the endpoint is stopping"));
         }
         handle_post(post, body, caller, respond);
       });
+}
+
+Credential EndpointHandler::credential_of(const std::string& token) {
+  Credential credential{token, claimed_pod_uid(token)};
+  const std::lock_guard lock(mutex_);
+  if (!pod_uids_.contains(credential.known_pod_uid)) credential.known_pod_uid.clear();
+  return credential;
+}
+
+void EndpointHandler::know_pods(const GangInfo& gang) {
+  for (const auto& [slot, pod] : gang.pod_of_slot) pod_uids_.insert(pod.uid);
+}
+
+void EndpointHandler::forget_pods(const GangInfo& gang) {
+  for (const auto& [slot, pod] : gang.pod_of_slot) pod_uids_.erase(pod.uid);
 }
 
 std::optional<EndpointHandler::Post> EndpointHandler::post_of(std::string_view path) {
@@ -509,7 +525,9 @@ void EndpointHandler::set_gang(GangInfo gang) {
     }
     if (!stays) entry.start_body.clear();
     if (!stays) entry.has_started = false;
+    forget_pods(entry.info);
     entry.info = std::move(gang);
+    know_pods(entry.info);
     // Those still in the gang post again at once; the others then hear why they are not.
     Gang gone;
     gone.workers = std::move(before);
@@ -530,6 +548,7 @@ void EndpointHandler::remove_gang(const std::string& job) {
     send_back(found->second,
               refusal(404, "NotFound", "no gang of job \"" + job + "\" is expected now"), replies);
     workers_ -= found->second.workers.size();
+    forget_pods(found->second.info);
     gangs_.erase(found);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -54,6 +55,11 @@ class EndpointHandler {
   void stop();
 
  private:
+  /// What the token is asked about with. The lock is not held.
+  Credential credential_of(const std::string& token);
+  void know_pods(const GangInfo& gang);
+  void forget_pods(const GangInfo& gang);
+
   using Replies = std::vector<std::pair<http::Responder, http::Response>>;
 
   struct Parked {
@@ -129,6 +135,7 @@ class EndpointHandler {
   std::mutex mutex_;
   std::map<std::string, Gang> gangs_;  ///< by job; guarded by mutex_
   std::size_t workers_ = 0;            ///< of all gangs; guarded by mutex_
+  std::set<std::string> pod_uids_;     ///< of all gangs' pods; guarded by mutex_
   std::uint64_t next_id_ = 0;          ///< guarded by mutex_
   bool is_stopping_ = false;           ///< guarded by mutex_
 };

@@ -1,5 +1,6 @@
-// Work in line, in the order in which it came for each namespace, and one of each namespace in
-// turn: whoever makes ten thousand jobs delays others by one work a turn, not by all of theirs.
+// Work in lines, of each in the order in which it came, and one of each line in turn: whoever makes
+// ten thousand jobs, whose line is their namespace, delays others by one work a turn, not by all of
+// theirs.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,9 @@ namespace muster::runtime {
 template <typename T>
 class FairQueue {
  public:
-  void push(const std::string& namespace_name, T one) {
-    std::deque<T>& line = lines_[namespace_name];
-    if (line.empty()) turns_.push_back(namespace_name);
+  void push(const std::string& name, T one) {
+    std::deque<T>& line = lines_[name];
+    if (line.empty()) turns_.push_back(name);
     line.push_back(std::move(one));
     ++size_;
   }
@@ -34,6 +35,11 @@ class FairQueue {
     }
     return one;
   }
+  /// What waits in one line, the first first; nullptr: nothing.
+  std::deque<T>* line(const std::string& name) {
+    const auto found = lines_.find(name);
+    return found == lines_.end() ? nullptr : &found->second;
+  }
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   void clear() {
@@ -44,7 +50,7 @@ class FairQueue {
 
  private:
   std::map<std::string, std::deque<T>> lines_;  ///< none is empty
-  std::deque<std::string> turns_;               ///< whose turn is next; each namespace once
+  std::deque<std::string> turns_;               ///< whose turn is next; each line once
   std::size_t size_ = 0;
 };
 

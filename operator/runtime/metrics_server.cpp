@@ -94,13 +94,14 @@ class HttpMetricsServer final : public MetricsServer {
     if (request.method != "GET") return respond(plain(405, "only GET is served here"));
     if (reviewer == nullptr) return page->show(respond);
     const std::string token(request.bearer_token());
-    reviewer->who(token, "", [page, reviewer, respond](const Result<TokenOwner>& owner) {
-      if (!owner) return respond(refused_page(owner.error()));
-      reviewer->may(*owner, "get", kPath, [page, respond](const Status& right) {
-        if (!right) return respond(refused_page(right.error()));
-        page->show(respond);
-      });
-    });
+    reviewer->who({token, "", "metrics"},
+                  [page, reviewer, respond](const Result<TokenOwner>& owner) {
+                    if (!owner) return respond(refused_page(owner.error()));
+                    reviewer->may(*owner, "get", kPath, [page, respond](const Status& right) {
+                      if (!right) return respond(refused_page(right.error()));
+                      page->show(respond);
+                    });
+                  });
   }
 
   const MetricsServerOptions options_;

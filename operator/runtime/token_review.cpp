@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/sha256.h"
+#include "operator/runtime/fair_queue.h"
 
 namespace muster::runtime {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 constexpr std::size_t kMaxTokenBytes = std::size_t{8} * 1024;
 constexpr std::size_t kMaxListItems = 64;
 constexpr std::size_t kMaxTextBytes = 1024;
-constexpr std::size_t kMaxAskers = 256;
 constexpr std::string_view kServiceAccountPrefix = "system:serviceaccount:";
 constexpr std::string_view kExtraPodName = "authentication.kubernetes.io/pod-name";
 constexpr std::string_view kExtraPodUid = "authentication.kubernetes.io/pod-uid";
@@ -86,13 +86,16 @@ Result<TokenOwner> owner_of(const Json& review, const std::string& audience) {
 
 /// A question with everybody who waits for its answer.
 struct Question {
-  std::string key;  ///< digest of what is asked
+  std::string key;   ///< digest of what is asked
+  std::string line;  ///< in which it waits
   api::Kind kind = api::Kind::kTokenReview;
   Json object;
   std::string audience;
   MonoTime asked_at{};
   std::vector<Reviewer::OwnerDone> owner_done;
   std::vector<Reviewer::RightDone> right_done;
+
+  std::size_t askers() const { return owner_done.size() + right_done.size(); }
 };
 
 struct Answer {
@@ -161,7 +164,8 @@ class ThreadedReviewer final : public Reviewer {
   }
   ~ThreadedReviewer() override { stop(); }
 
-  void who(const std::string& token, const std::string& audience, OwnerDone done) override {
+  void who(const TokenQuestion& asked, OwnerDone done) override {
+    const std::string &token = asked.token, &audience = asked.audience;
     if (token.empty() || token.size() > kMaxTokenBytes) {
       return done(Error(ErrorCode::kUnauthorized, token.empty()
                                                       ? "a bearer token is needed"
@@ -171,6 +175,7 @@ class ThreadedReviewer final : public Reviewer {
     // Only the digest is kept: what is remembered cannot be used as a token.
     question.key = key_of("who\n" + audience + "\n" + token);
     question.audience = audience;
+    question.line = asked.line;
     question.object = Json{{"apiVersion", "authentication.k8s.io/v1"},
                            {"kind", "TokenReview"},
                            {"spec", {{"token", token}}}};
@@ -192,20 +197,24 @@ class ThreadedReviewer final : public Reviewer {
                              {"extra", owner.extra},
                              {"nonResourceAttributes", {{"path", path}, {"verb", verb}}}}}};
     question.key = key_of("may\n" + dump_json(question.object));
+    question.line = "rights of " + owner.user;
     question.right_done.push_back(std::move(done));
     ask(std::move(question));
   }
 
   void stop() override {
-    std::deque<Question> left;
+    FairQueue<Question> left;
     {
       const std::lock_guard lock(mutex_);
       is_stopping_ = true;
-      left.swap(waiting_);
+      std::swap(left, waiting_);
       changed_.notify_all();
     }
     const Answer answer = failed(Error(ErrorCode::kUnavailable, "the operator is stopping"));
-    for (Question& question : left) tell(question, answer);
+    while (!left.empty()) {
+      Question question = left.pop();
+      tell(question, answer);
+    }
     for (auto& thread : threads_) {
       if (thread.joinable()) thread.join();
     }
@@ -223,6 +232,10 @@ class ThreadedReviewer final : public Reviewer {
       if (!at_once && is_stopping_) {
         at_once = failed(Error(ErrorCode::kUnavailable, "the operator is stopping"));
       }
+      if (!at_once && is_line_full(question.line)) {
+        at_once = failed(Error(ErrorCode::kUnavailable,
+                               "too many tokens of one origin wait to be checked; post again"));
+      }
       if (!at_once && joined_another(question)) return;
       if (!at_once && waiting_.size() >= options_.waiting_max) {
         at_once = failed(
@@ -230,7 +243,8 @@ class ThreadedReviewer final : public Reviewer {
       }
       if (!at_once) {
         question.asked_at = now;
-        waiting_.push_back(std::move(question));
+        const std::string line = question.line;
+        waiting_.push(line, std::move(question));
         changed_.notify_one();
         return;
       }
@@ -238,11 +252,21 @@ class ThreadedReviewer final : public Reviewer {
     tell(question, *at_once);
   }
 
+  /// mutex_ is held.
+  bool is_line_full(const std::string& name) {
+    const std::deque<Question>* line = waiting_.line(name);
+    if (line == nullptr) return false;
+    std::size_t askers = 0;
+    for (const Question& one : *line) askers += one.askers();
+    return askers >= (name.empty() ? options_.nameless_max : options_.line_max);
+  }
+
   /// Whether the same question waits already and its askers are now one more. mutex_ is held.
   bool joined_another(Question& question) {
-    for (Question& other : waiting_) {
+    std::deque<Question>* line = waiting_.line(question.line);
+    if (line == nullptr) return false;
+    for (Question& other : *line) {
       if (other.key != question.key) continue;
-      if (other.owner_done.size() + other.right_done.size() >= kMaxAskers) return false;
       std::move(question.owner_done.begin(), question.owner_done.end(),
                 std::back_inserter(other.owner_done));
       std::move(question.right_done.begin(), question.right_done.end(),
@@ -263,8 +287,7 @@ class ThreadedReviewer final : public Reviewer {
           continue;
         }
         if (is_stopping_) return;
-        question = std::move(waiting_.front());
-        waiting_.pop_front();
+        question = waiting_.pop();
       }
       const Answer answer = answer_of(question);
       if (answer.is_worth_keeping) remember(question.key, answer);
@@ -317,7 +340,7 @@ class ThreadedReviewer final : public Reviewer {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_stopping_ = false;  ///< this and the following are guarded by mutex_
-  std::deque<Question> waiting_;
+  FairQueue<Question> waiting_;
   AnswerMemory accepted_, refused_;
   std::string last_error_;
   std::vector<std::thread> threads_;
@@ -348,8 +371,10 @@ Result<Caller> caller_of(const TokenOwner& owner) {
 class ReviewingAuthenticator final : public Authenticator {
  public:
   explicit ReviewingAuthenticator(Reviewer& reviewer) : reviewer_(reviewer) {}
-  void authenticate(const std::string& bearer_token, Done done) override {
-    reviewer_.who(bearer_token, std::string(contract::kTokenAudience),
+  void authenticate(const Credential& credential, Done done) override {
+    const std::string& pod = credential.known_pod_uid;
+    reviewer_.who({credential.bearer_token, std::string(contract::kTokenAudience),
+                   pod.empty() ? pod : "pod " + pod},
                   [done = std::move(done)](const Result<TokenOwner>& owner) {
                     done(owner ? caller_of(*owner) : Result<Caller>(owner.error()));
                   });

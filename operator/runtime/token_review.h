@@ -21,6 +21,10 @@ struct ReviewerOptions {
   const Clock* clock = nullptr;       ///< outlives the reviewer
   int threads = 2;
   std::size_t waiting_max = 256;  ///< questions not yet asked; over it: kUnavailable at once
+  /// Askers of one line that wait at most, likewise; of the line without a name, which is that of
+  /// all whom nobody knows, more.
+  std::size_t line_max = 16;
+  std::size_t nameless_max = 64;
   /// Accepted tokens and rights remembered; the oldest go first. With fewer than there are workers
   /// each of their reports would be a question.
   std::size_t accepted_max = 32'768;
@@ -39,6 +43,15 @@ struct TokenOwner {
   std::map<std::string, std::vector<std::string>> extra;
 };
 
+/// Whose a token is.
+struct TokenQuestion {
+  std::string token;
+  std::string audience;  ///< empty: the API server's own
+  /// In which it waits: of each line one question is asked in turn, so that who fills one, with
+  /// tokens that he made up, delays those in others by one question a turn.
+  std::string line{};
+};
+
 /// Answers come on the caller's thread when they are remembered, else on one of the reviewer's;
 /// each question is answered once. Threads: any for every method. Blocks: no, but stop().
 class Reviewer {
@@ -49,10 +62,11 @@ class Reviewer {
   static std::unique_ptr<Reviewer> start(ReviewerOptions options);
   virtual ~Reviewer() = default;
 
-  /// Whose `token` is, for `audience` (empty = the API server's own). Errors: kUnauthorized (not
-  /// accepted), kUnavailable (the API server was not there, or refused to look).
-  virtual void who(const std::string& token, const std::string& audience, OwnerDone done) = 0;
-  /// Whether `owner` may `verb` the non-resource `path`. Errors: kForbidden, kUnavailable.
+  /// Errors: kUnauthorized (not accepted), kUnavailable (too many wait, or the API server was not
+  /// there, or refused to look).
+  virtual void who(const TokenQuestion& asked, OwnerDone done) = 0;
+  /// Whether `owner` may `verb` the non-resource `path`; each owner has a line. Errors: kForbidden,
+  /// kUnavailable.
   virtual void may(const TokenOwner& owner, const std::string& verb, const std::string& path,
                    RightDone done) = 0;
   /// Answers what is still waiting with kUnavailable. Blocks: until calls under way have ended.

@@ -55,13 +55,21 @@ struct Caller {
   std::string pod_uid;  ///< empty = any worker of any job (the random token of a local run)
 };
 
+/// What somebody shows who posts.
+struct Credential {
+  std::string bearer_token;
+  /// Of the pods of gangs that may join here that which the token claims to be of, unproved; empty:
+  /// of none. Made-up tokens of one pod, or of nobody, must not keep others waiting.
+  std::string known_pod_uid{};
+};
+
 class Authenticator {
  public:
   using Done = std::function<void(const Result<Caller>&)>;
   virtual ~Authenticator() = default;
   /// Calls `done` once, before it returns or later from another thread. Errors: kUnauthorized,
   /// kForbidden, kUnavailable. Threads: any. Blocks: no.
-  virtual void authenticate(const std::string& bearer_token, Done done) = 0;
+  virtual void authenticate(const Credential& credential, Done done) = 0;
 };
 
 /// Accepts exactly one random token; compared in constant time.

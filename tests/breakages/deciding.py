@@ -8,6 +8,7 @@ TRANSPORT = "operator/kube/rest_transport.cpp"
 GUARDS = "operator/kube/transport_guards.cpp"
 APPLIER = "operator/runtime/applier.cpp"
 LOOP = "operator/runtime/loop.cpp"
+REVIEW = "operator/runtime/token_review.cpp"
 PASS = "operator/runtime/loop_schedule.cpp"
 RECONCILE = "operator/core/reconcile.cpp"
 END = "operator/core/end_policy.cpp"
@@ -21,6 +22,12 @@ GANG_PLACE = "operator/core/gang_place.cpp"
 REPLACE = "operator/core/replace_policy.cpp"
 
 BREAKAGES = [
+    # Who asks
+    Breakage("made-up tokens fill the room of all that wait to be reviewed", REVIEW, "      if (!at_once && is_line_full(question.line)) {",
+             "      if (!at_once && question.line == \"?\") {", "test_endpoint"),
+    Breakage("all tokens wait in one line", REVIEW, "    question.line = asked.line;\n", "", "test_endpoint"),
+    Breakage("whoever makes up the uid of a pod has a line of his own", "operator/runtime/endpoint_handler.cpp",
+             "  if (!pod_uids_.contains(credential.known_pod_uid)) credential.known_pod_uid.clear();\n", "", "test_endpoint"),
     # What is seen
     Breakage("versions are compared as text", WATCHER, "return a && b && *a < *b;", "return left < right;", "test_kube"),
     Breakage("a list that turns in a circle goes on", WATCHER,

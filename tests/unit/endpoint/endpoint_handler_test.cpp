@@ -4,6 +4,7 @@
 
 #include "common/contract.h"
 #include "common/json.h"
+#include "tests/unit/endpoint/fake_api.h"
 
 using namespace muster;
 using namespace muster::runtime;
@@ -222,9 +223,12 @@ namespace {
 
 /// Believes every token to be of the pod it names.
 struct PodTokens final : Authenticator {
-  void authenticate(const std::string& token, Done done) override {
+  void authenticate(const Credential& credential, Done done) override {
+    const std::string& token = credential.bearer_token;
+    claimed.push_back(credential.known_pod_uid);
     done(Caller{"ns", token, "uid-of-" + token});
   }
+  std::vector<std::string> claimed{};  ///< of each token that was asked about
 };
 
 GangInfo gang_of_pods(int workers, int attempt = 0) {
@@ -312,12 +316,34 @@ TEST_CASE("pods that become known and a replaced master key do not part a gather
   CHECK(response_of(first).job_key == second.job_key);
 }
 
+TEST_CASE("a token is asked about as of the pod that it claims where that is one of a gang's") {
+  auto owned = std::make_unique<PodTokens>();
+  PodTokens& tokens = *owned;
+  HandlerWorld world{std::move(owned)};
+  const std::string token = test::token_for_pod("uid-of-pod-1");
+  const auto claims = [&] {
+    (void)world.post(contract::kPathJoin, "{}", token);
+    return tokens.claimed.back();
+  };
+  CHECK(claims().empty());
+  world.handler.set_gang(gang_of_pods(2));
+  CHECK(claims() == "uid-of-pod-1");
+  (void)world.post(contract::kPathJoin, "{}", "pod-1");  // no token that says whose it is
+  CHECK(tokens.claimed.back().empty());
+  GangInfo replaced = gang_of_pods(2);
+  replaced.pod_of_slot[1] = {"pod-2", "uid-of-pod-2"};
+  world.handler.set_gang(replaced);
+  CHECK(claims().empty());
+  world.handler.set_gang(gang_of_pods(2));
+  CHECK_FALSE(claims().empty());
+  world.handler.remove_gang("ns/job");
+  CHECK(claims().empty());
+}
+
 TEST_CASE("an answer about a token that comes after stop is a refusal") {
   struct Late final : Authenticator {
     std::vector<Done> waiting;
-    void authenticate(const std::string&, Done done) override {
-      waiting.push_back(std::move(done));
-    }
+    void authenticate(const Credential&, Done done) override { waiting.push_back(std::move(done)); }
   };
   auto owned = std::make_unique<Late>();
   Late& late = *owned;

@@ -33,7 +33,7 @@ struct ReviewWorld {
   Result<Caller> caller(const std::string& token) {
     if (!reviewer) start();
     std::promise<Result<Caller>> answer;
-    authenticator->authenticate(token,
+    authenticator->authenticate({token},
                                 [&](const Result<Caller>& caller) { answer.set_value(caller); });
     return answer.get_future().get();
   }
@@ -198,13 +198,13 @@ TEST_CASE("an API server that hangs holds up neither askers nor more than the bo
   const auto into = [](std::promise<Result<Caller>>& promise) {
     return [&promise](const Result<Caller>& caller) { promise.set_value(caller); };
   };
-  world.authenticator->authenticate("first", into(first));
+  world.authenticator->authenticate({"first"}, into(first));
   begun.get_future().wait();
-  world.authenticator->authenticate("second", into(second));
-  world.authenticator->authenticate("late", into(late));
-  world.authenticator->authenticate("second", into(same));  // shares the place of the other
+  world.authenticator->authenticate({"second"}, into(second));
+  world.authenticator->authenticate({"late"}, into(late));
+  world.authenticator->authenticate({"second"}, into(same));  // shares the place of the other
   std::optional<ErrorCode> over;
-  world.authenticator->authenticate("over", [&](const Result<Caller>& caller) {
+  world.authenticator->authenticate({"over"}, [&](const Result<Caller>& caller) {
     if (!caller) over = caller.error().code();
   });
   CHECK(over == ErrorCode::kUnavailable);
@@ -214,6 +214,51 @@ TEST_CASE("an API server that hangs holds up neither askers nor more than the bo
   CHECK(same.get_future().get());
   CHECK(late.get_future().get());
   CHECK(world.api.asked == 3);
+}
+
+TEST_CASE("whoever sends tokens that he made up delays others by one question a turn") {
+  ReviewWorld world;
+  std::promise<void> begun, go_on;
+  auto released = go_on.get_future().share();
+  std::atomic<bool> is_first = true;
+  std::vector<std::string> order;  // of the one thread
+  world.api.answer = [&](api::Kind, const Json& review) {
+    if (is_first.exchange(false)) begun.set_value();
+    released.wait();
+    order.push_back(test::token_of(review));
+    return test::token_of(review).starts_with("real") ? test::pod_token("ns", "pod-0")
+                                                      : test::no_token();
+  };
+  world.options.threads = 1;
+  world.options.nameless_max = 6;
+  world.options.line_max = 2;
+  world.start();
+  world.authenticator->authenticate({"first"}, [](const Result<Caller>&) {});
+  begun.get_future().wait();
+  std::atomic<int> answered = 0, refused = 0;
+  std::promise<void> all;
+  const auto count = [&](const Result<Caller>& caller) {
+    if (!caller && caller.error().code() == ErrorCode::kUnavailable) ++refused;
+    if (++answered == 17) all.set_value();
+  };
+  // Nobody's, of which some are one token many times, and a known pod's.
+  for (int i = 0; i < 5; ++i) {
+    world.authenticator->authenticate({"nobody-" + std::to_string(i)}, count);
+  }
+  for (int i = 0; i < 4; ++i) world.authenticator->authenticate({"nobody-4"}, count);
+  for (int i = 0; i < 6; ++i) {
+    world.authenticator->authenticate({"bad-" + std::to_string(i), "uid-of-bad"}, count);
+  }
+  CHECK(refused == 3 + 4);
+  // Those of others find room, and come after one of each line that waits.
+  world.authenticator->authenticate({"real-a", "uid-of-a"}, count);
+  world.authenticator->authenticate({"real-b", "uid-of-b"}, count);
+  CHECK(refused == 3 + 4);
+  go_on.set_value();
+  all.get_future().wait();
+  world.reviewer->stop();
+  CHECK(order == std::vector<std::string>{"first", "nobody-0", "bad-0", "real-a", "real-b",
+                                          "nobody-1", "bad-1", "nobody-2", "nobody-3", "nobody-4"});
 }
 
 TEST_CASE("a question that waited too long is not asked, and stop answers those that wait") {
@@ -229,10 +274,10 @@ TEST_CASE("a question that waited too long is not asked, and stop answers those 
   world.options.threads = 1;
   world.start();
   std::promise<Result<Caller>> first, late, stopped;
-  world.authenticator->authenticate("first",
+  world.authenticator->authenticate({"first"},
                                     [&](const Result<Caller>& one) { first.set_value(one); });
   begun.get_future().wait();
-  world.authenticator->authenticate("late",
+  world.authenticator->authenticate({"late"},
                                     [&](const Result<Caller>& one) { late.set_value(one); });
   world.clock.advance(world.options.wait_most + milliseconds(1));
   go_on.set_value();
@@ -242,7 +287,7 @@ TEST_CASE("a question that waited too long is not asked, and stop answers those 
   CHECK(answer.error().code() == ErrorCode::kUnavailable);
   CHECK(world.api.asked == 1);
   world.reviewer->stop();
-  world.authenticator->authenticate("stopped",
+  world.authenticator->authenticate({"stopped"},
                                     [&](const Result<Caller>& one) { stopped.set_value(one); });
   CHECK_FALSE(stopped.get_future().get());
 }
