@@ -1,12 +1,11 @@
 #include "operator/kube/kubeconfig.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 
 #include "common/contract.h"
 #include "common/json.h"
 #include "common/yaml_reader.h"
+#include "operator/kube/base64.h"
 #include "operator/kube/small_file.h"
 
 namespace muster::kube {
@@ -15,25 +14,6 @@ namespace {
 constexpr std::size_t kMaxEntries = 1000;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::size_t kMaxData = std::size_t{256} * 1024;
-
-/// The bytes that `base64` stands for; nothing when it is no base64.
-std::optional<std::string> decode_base64(std::string base64) {
-  std::erase_if(base64, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
-  if (base64.empty() || base64.size() % 4 != 0) return std::nullopt;
-  const std::size_t padding = base64.ends_with("==") ? 2 : base64.ends_with('=') ? 1 : 0;
-  // OpenSSL passes over white space and stops at '-'; neither belongs here.
-  const auto good = [](unsigned char c) { return std::isalnum(c) != 0 || c == '+' || c == '/'; };
-  if (!std::all_of(base64.begin(), base64.end() - static_cast<std::ptrdiff_t>(padding), good)) {
-    return std::nullopt;
-  }
-  std::string bytes(base64.size() / 4 * 3, '\0');
-  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                   reinterpret_cast<const unsigned char*>(base64.data()),
-                                   static_cast<int>(base64.size()));
-  if (size < 0) return std::nullopt;
-  bytes.resize(static_cast<std::size_t>(size) - padding);
-  return bytes;
-}
 
 class Kubeconfig {
  public:
@@ -149,7 +129,8 @@ class Kubeconfig {
     in.optional(field, path, kMaxText);
     in.optional(field + "-data", data, kMaxData);
     if (!data.empty()) {
-      auto text = decode_base64(std::move(data));
+      std::erase_if(data, [](char c) { return c == '\n' || c == '\r' || c == ' '; });
+      auto text = decode_base64(data);
       if (!text) return in.fail(field + "-data", "must be base64");
       out.text = std::move(*text);
     } else {

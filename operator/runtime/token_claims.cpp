@@ -1,9 +1,9 @@
 #include "operator/runtime/token_claims.h"
 
-#include <cstdint>
 #include <optional>
 
 #include "common/json.h"
+#include "operator/kube/base64.h"
 
 namespace muster::runtime {
 namespace {
@@ -11,30 +11,16 @@ namespace {
 constexpr std::size_t kMaxPayloadBytes = std::size_t{8} * 1024;
 constexpr std::size_t kMaxUidBytes = 128;
 
-/// -1: no letter of base64url.
-int sextet(char letter) {
-  if (letter >= 'A' && letter <= 'Z') return letter - 'A';
-  if (letter >= 'a' && letter <= 'z') return letter - 'a' + 26;
-  if (letter >= '0' && letter <= '9') return letter - '0' + 52;
-  if (letter == '-') return 62;
-  return letter == '_' ? 63 : -1;
-}
-
 /// RFC 4648, section 5, without padding.
 std::optional<std::string> decoded(std::string_view text) {
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int held = 0;
-  for (const char letter : text) {
-    const int value = sextet(letter);
-    if (value < 0) return std::nullopt;
-    bits = (bits << 6 | static_cast<std::uint32_t>(value)) & 0xfff;
-    held += 6;
-    if (held < 8) continue;
-    held -= 8;
-    bytes.push_back(static_cast<char>(bits >> held & 0xff));
+  std::string base64(text);
+  for (char& letter : base64) {
+    if (letter == '+' || letter == '/') return std::nullopt;
+    if (letter == '-') letter = '+';
+    if (letter == '_') letter = '/';
   }
-  return bytes;
+  base64.append((4 - base64.size() % 4) % 4, '=');
+  return kube::decode_base64(base64);
 }
 
 }  // namespace

@@ -444,6 +444,34 @@ class Misfit(FaultTest):
                            r"KeyRefused .*or is of another job")
         self.assertRegex(job.log_of(0), r"what a stranger says is refused.*127\.0\.0\.1")
 
+    def test_a_gang_starts_without_a_worker_whose_pictures_differ_in_their_bytes_alone(self):
+        def write(folder, wrong):
+            for i in range(100):
+                path = os.path.join(folder, "pictures", "ab"[i % 2], str(i))
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                gray = 1 if i == wrong else i
+                with open(path, "wb") as file:
+                    file.write(gray_png([bytes([gray, 2 * i, gray, 2 * i])] * 8).ljust(500, b"\0"))
+
+        job = self.job(3, pace_ms=20, training={
+            "batchSize": 64, "logicalRanks": 16, "model": {"mlp": {"hidden": [32]}},
+            "data": {"train": {"imageFolder": {"directory": "pictures"}}}})
+        self.addCleanup(job.close)
+        other = os.path.join(job.directory, "other")
+        write(job.directory, None)
+        write(other, 7)
+        job.set_slot(2, f"export MUSTER_DATA_ROOT={other}")
+        job.start()
+        job.wait_trained_by(2)
+        before = job.identities([0, 1])
+        # Its next attempt looks at all of them before it asks to be let in.
+        job.wait_for("status says why", lambda: re.search(
+            r"Running: 2 of 3 workers run;.* worker 2 was not let in: DataInvalid .*its pictures are not those", read(job.log)))
+        job.wait_for("it is refused a second time", lambda: len(re.findall(r"its pictures are not those", job.log_of(2))) >= 2)
+        self.assert_undisturbed(job, [0, 1], before)
+        report = job.end()
+        self.assertEqual({entry["workers"] for entry in report["workersOverTime"]}, {2})
+
     def told_otherwise(self, job, slot, change):
         """The worker of that slot hears from the workers' endpoint what `change` makes of an answer to its join."""
         self.addCleanup(BetweenEndpoint(job, slot, change).close)
