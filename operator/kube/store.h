@@ -2,10 +2,13 @@
 // object stays at its address, whatever becomes of it, until it vanishes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,12 +18,17 @@
 
 namespace muster::kube {
 
-/// Threads: one. T has a member `meta`. Objects that cannot be parsed are skipped and counted.
+/// Threads: one. T has a member `meta`. Objects that cannot be parsed are skipped and counted; of
+/// one that was there before that version what is known stays, also through a list: it has not
+/// vanished.
 template <typename T>
 class Store {
  public:
   using Parse = std::function<Result<T>(const Json&)>;
-  explicit Store(Parse parse) : parse_(std::move(parse)) {}
+  /// Marks what is known of an object as no longer true; whether that changed anything.
+  using Outdate = bool (*)(T&);
+  explicit Store(Parse parse, Outdate outdate = nullptr)
+      : parse_(std::move(parse)), outdate_(outdate) {}
 
   /// Takes one event; returns the keys whose object appeared, changed or vanished.
   std::vector<api::ObjectKey> apply(const WatchEvent& event) {
@@ -32,11 +40,9 @@ class Store {
     if (event.type == Type::kInitDone) return swap();
     if (event.type == Type::kDelete) return forget_object(event.object);
     auto object = parse_(event.object);
-    if (!object) {
-      ++skipped_;
-      return {};
-    }
+    if (!object) return skip(event, object.error());
     const api::ObjectKey key = object->meta.key();
+    unreadable_.erase(key);
     if (event.type == Type::kInitApply) {
       take_listed(key, std::move(*object));
       return {};
@@ -47,6 +53,10 @@ class Store {
 
   bool synced() const { return synced_; }
   std::int64_t skipped() const { return skipped_; }
+  /// Objects that cannot be parsed, with the reason: each once, until it can be again.
+  std::vector<std::pair<api::ObjectKey, std::string>> take_news_of_unreadable() {
+    return std::exchange(untold_, {});
+  }
   const std::map<api::ObjectKey, T>& all() const { return objects_; }
   const T* find(const api::ObjectKey& key) const {
     const auto found = objects_.find(key);
@@ -54,6 +64,19 @@ class Store {
   }
 
  private:
+  std::vector<api::ObjectKey> skip(const WatchEvent& event, const Error& why) {
+    ++skipped_;
+    const auto key = api::read_key(event.object);
+    if (!key) return {};
+    const bool is_news = unreadable_.size() < kUnreadableMost && unreadable_.insert(*key).second;
+    if (is_news) untold_.emplace_back(*key, why.message());
+    const auto known = objects_.find(*key);
+    if (known == objects_.end()) return {};
+    if (event.type == WatchEvent::Type::kInitApply) unchanged_.insert(*key);
+    const bool is_outdated = outdate_ != nullptr && outdate_(known->second);
+    return is_outdated ? std::vector<api::ObjectKey>{*key} : std::vector<api::ObjectKey>{};
+  }
+
   /// It may have become one that cannot be parsed before it went.
   std::vector<api::ObjectKey> forget_object(const Json& object) {
     const auto key = api::read_key(object);
@@ -64,6 +87,7 @@ class Store {
     incoming_.erase(*key);
     unchanged_.erase(*key);
     objects_.erase(*key);
+    unreadable_.erase(*key);
     return {*key};
   }
 
@@ -89,7 +113,10 @@ class Store {
     for (const auto& [key, object] : objects_) {
       if (!incoming_.contains(key) && !unchanged_.contains(key)) changed.insert(key);
     }
-    for (const auto& key : changed) objects_.erase(key);
+    for (const auto& key : changed) {
+      objects_.erase(key);
+      unreadable_.erase(key);
+    }
     while (!incoming_.empty()) {
       auto node = incoming_.extract(incoming_.begin());
       changed.insert(node.key());
@@ -105,13 +132,19 @@ class Store {
     return {changed.begin(), changed.end()};
   }
 
+  /// Remembered as told.
+  static constexpr std::size_t kUnreadableMost = 1024;
+
   Parse parse_;
+  Outdate outdate_;
   std::map<api::ObjectKey, T> objects_;
   // Of the list that is coming:
   std::map<api::ObjectKey, T> incoming_;  ///< new, or another than before
   std::set<api::ObjectKey> unchanged_;
   bool synced_ = false;
   std::int64_t skipped_ = 0;
+  std::set<api::ObjectKey> unreadable_;
+  std::vector<std::pair<api::ObjectKey, std::string>> untold_;  ///< of unreadable_
 };
 
 }  // namespace muster::kube

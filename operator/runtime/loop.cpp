@@ -1,6 +1,7 @@
 #include "operator/runtime/loop.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 #include "common/contract.h"
@@ -46,6 +47,18 @@ Result<JobRecord> parse_record(const Json& json) {
   return JobRecord{std::move(meta), std::move(job), std::move(verdict)};
 }
 
+/// Of a node whose newest version cannot be read nobody knows what it has: no further worker comes
+/// to it, and those that are there stay.
+bool outdate_node(api::Node& node) { return !std::exchange(node.unschedulable, true); }
+
+template <typename T>
+void tell_unreadable(kube::Store<T>& store, api::Kind kind) {
+  for (const auto& [key, why] : store.take_news_of_unreadable()) {
+    log_warning("an object cannot be read; what was known of it stays",
+                {{"kind", api::info_of(kind).kind}, {"object", key.text()}, {"why", why}});
+  }
+}
+
 /// The job a pod says it belongs to.
 std::optional<api::ObjectKey> job_of(const api::Pod& pod) {
   if (!pod.is_of_job()) return std::nullopt;
@@ -85,7 +98,7 @@ OperatorLoop::OperatorLoop(LoopOptions options)
     : options_(std::move(options)),
       jobs_(parse_record),
       pods_(api::parse_pod),
-      nodes_(api::parse_node),
+      nodes_(api::parse_node, outdate_node),
       volumes_(api::parse_persistent_volume),
       claims_(api::parse_persistent_volume_claim),
       queue_(options_.seed, core::WorkQueueOptions{.observer = options_.metrics}),
@@ -140,6 +153,15 @@ MonoTime OperatorLoop::step() {
 // ---- What arrives
 
 void OperatorLoop::take(const WatchBatch& batch) {
+  take_events(batch);
+  if (batch.kind == api::Kind::kTrainingJob) tell_unreadable(jobs_, batch.kind);
+  if (batch.kind == api::Kind::kPod) tell_unreadable(pods_, batch.kind);
+  if (batch.kind == api::Kind::kNode) tell_unreadable(nodes_, batch.kind);
+  if (batch.kind == api::Kind::kPersistentVolume) tell_unreadable(volumes_, batch.kind);
+  if (batch.kind == api::Kind::kPersistentVolumeClaim) tell_unreadable(claims_, batch.kind);
+}
+
+void OperatorLoop::take_events(const WatchBatch& batch) {
   for (const auto& event : batch.events) {
     switch (batch.kind) {
       case api::Kind::kTrainingJob:

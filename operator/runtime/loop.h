@@ -104,6 +104,7 @@ class OperatorLoop {
   };
 
   void take(const WatchBatch& batch);
+  void take_events(const WatchBatch& batch);
   void take(ApplyDone done);
   void take(ProgressReport report);
   void take(Lead lead);

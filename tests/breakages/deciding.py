@@ -22,6 +22,11 @@ GANG_PLACE = "operator/core/gang_place.cpp"
 REPLACE = "operator/core/replace_policy.cpp"
 
 BREAKAGES = [
+    # What cannot be read
+    Breakage("a list takes away what it brings in a version that cannot be read", STORE,
+             "    if (event.type == WatchEvent::Type::kInitApply) unchanged_.insert(*key);\n", "", "test_kube"),
+    Breakage("workers come to a node that cannot be read any more", LOOP, "return !std::exchange(node.unschedulable, true);",
+             "return node.unschedulable;", "test_runtime"),
     # Who asks
     Breakage("made-up tokens fill the room of all that wait to be reviewed", REVIEW, "      if (!at_once && is_line_full(question.line)) {",
              "      if (!at_once && question.line == \"?\") {", "test_endpoint"),

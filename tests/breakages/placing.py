@@ -34,7 +34,7 @@ BREAKAGES = [
     Breakage("a job is preempted before it ran for its queue's least time", QUEUE, "  return std::max(holder.spared, queue->least_run - *holder.ran);\n",
              "  return holder.spared;\n", "test_queue"),
     Breakage("a pass that spares a job for its queue's least time is not repeated when that is over", PASS,
-             "const seconds spared = spared_for(holder, queue == queues_.end() ? nullptr : queue->second);", "const seconds spared = holder.spared;",
+             "const seconds spared = spared_for(holder, queue == queues_.end() ? nullptr : queue->second);", "const seconds spared = queue == queues_.end() ? seconds(0) : holder.spared;",
              "test_queue"),
     Breakage("a job that gives way has all of its deadline before it again", PREEMPT, "  stop_clock(status, snapshot.now);\n",
              "  status.start_time.reset();\n", "test_core"),

@@ -240,6 +240,47 @@ TEST_CASE("what has become unreadable is forgotten when it is deleted") {
   CHECK(store.skipped() == 2);
 }
 
+TEST_CASE("what has become unreadable stays as outdated, also in a list, and is told once") {
+  const auto outdate = [](Thing& thing) {
+    return std::exchange(thing.meta.labels["outdated"], "yes") != "yes";
+  };
+  Store<Thing> store(
+      [](const Json& json) -> Result<Thing> {
+        if (json["metadata"].contains("annotations")) return Error(ErrorCode::kInvalid, "too many");
+        return parse_thing(json);
+      },
+      outdate);
+  const auto list = [&](const Json& object) {
+    (void)store.apply({Type::kInitStart, nullptr});
+    (void)store.apply({Type::kInitApply, object});
+    return store.apply({Type::kInitDone, nullptr});
+  };
+  const auto is_outdated = [&] {
+    return store.find({"ns", "a"})->meta.labels.contains("outdated");
+  };
+  using News = std::vector<std::pair<api::ObjectKey, std::string>>;
+  Json unreadable = thing("a", "2");
+  unreadable["metadata"]["annotations"] = Json::object();
+  CHECK(list(unreadable).empty());  // nothing is known of it
+  CHECK(store.find({"ns", "a"}) == nullptr);
+  CHECK(store.take_news_of_unreadable() == News{{{"ns", "a"}, "too many"}});
+  CHECK(list(thing("a", "3")) == Keys{{"ns", "a"}});
+  CHECK(store.apply({Type::kApply, unreadable}) == Keys{{"ns", "a"}});
+  CHECK(is_outdated());
+  CHECK(store.apply({Type::kApply, unreadable}).empty());
+  CHECK(store.take_news_of_unreadable() == News{{{"ns", "a"}, "too many"}});
+  CHECK(store.take_news_of_unreadable().empty());
+  CHECK(list(unreadable).empty());
+  CHECK(is_outdated());
+  CHECK(store.take_news_of_unreadable().empty());
+  CHECK(store.apply({Type::kApply, thing("a", "4")}) == Keys{{"ns", "a"}});
+  CHECK_FALSE(is_outdated());
+  // A list that it is not in says that it is gone.
+  (void)store.apply({Type::kApply, unreadable});
+  CHECK(list(thing("b", "5")) == Keys{{"ns", "a"}, {"ns", "b"}});
+  CHECK(store.find({"ns", "a"}) == nullptr);
+}
+
 TEST_CASE("a deletion nobody saw shows when the new list is whole, and not before") {
   Store<Thing> store(parse_thing);
   (void)store.apply({Type::kInitStart, nullptr});
