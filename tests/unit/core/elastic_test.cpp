@@ -1,4 +1,4 @@
-// Gangs that change while they train: what is decided about single workers, and what is said.
+// Gangs that change while they train: what is decided about single workers.
 #include "operator/core/elastic.h"
 
 #include <doctest/doctest.h>
@@ -9,50 +9,20 @@
 #include "operator/core/elastic_policy.h"
 #include "operator/core/words.h"
 #include "tests/unit/core/builders.h"
+#include "tests/unit/core/elastic_gang.h"
 
 using namespace muster;
 using test::kNow;
 using test::make_job;
+using test::member_report;
+using test::running_message;
 using test::SnapshotBuilder;
 using test::status_of;
+using test::training;
 using test::words_of;
 using Words = std::vector<std::string>;
 
 namespace {
-
-ProgressReport member_report(int slot, int attempt, std::int64_t epoch, std::vector<int> members) {
-  ProgressReport report;
-  report.job = "default/j";
-  report.slot = slot;
-  report.attempt = attempt;
-  report.step = 100;
-  report.membership_epoch = epoch;
-  report.members = std::move(members);
-  return report;
-}
-
-/// `count` workers that train together since epoch 1, stored as such; 1 to 8 are allowed.
-SnapshotBuilder training(int count) {
-  SnapshotBuilder job("j");
-  job.engine().workers(count).all_running();
-  auto& spec = job.edit().job.spec;
-  spec.worker.min = 1;
-  spec.worker.max = 8;
-  spec.restart.backoff_seconds = 10;
-  auto& status = job.edit().job.status;
-  status.start_attempt = 0;
-  job.edit().budget = 1;
-  std::vector<int> members;
-  for (int slot = 0; slot < count; ++slot) members.push_back(slot);
-  for (int slot = 0; slot < count; ++slot) {
-    job.report(member_report(slot, 0, 1, members));
-    status.placement[static_cast<std::size_t>(slot)].member = true;
-  }
-  // What is seen is stored already.
-  for (int i = 0; i < 3; ++i) test::apply(job.edit(), job.plan());
-  REQUIRE(job.plan().empty());
-  return job;
-}
 
 api::Pod& pod_of(SnapshotBuilder& job, int slot) {
   for (auto& pod : job.edit().pods)
@@ -98,10 +68,6 @@ std::string placement_of(const api::TrainingJobStatus& status) {
             std::to_string(one.attempt) + "@" + one.node + (one.member ? "*" : "");
   }
   return text;
-}
-
-std::string running_message(const api::TrainingJobStatus& status) {
-  return status.condition("Running")->message;
 }
 
 /// Runs all pods that were made and lets them say that they are members.
@@ -714,124 +680,6 @@ TEST_CASE("suspension comes before replacement") {
   job.suspended_spec();
   CHECK(wanted(job).empty());
   CHECK(status_of(job.plan()).placement.empty());
-}
-
-TEST_CASE("a return to a checkpoint is one event with its reason") {
-  SnapshotBuilder job = training(3);
-  job.edit().changes = {{4, 101, "Returned", 0, "from step 117: copies differed", 42}};
-  const core::Plan plan = job.plan();
-  CHECK(words_of(plan) == Words{"event TrainingReturned"});
-  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
-        "training went back to a checkpoint at step 101 (from step 117: copies differed); training "
-        "stood still for 42 ms; membership epoch 4");
-}
-
-TEST_CASE("who slows the gang is named in status with its cause, and in one event") {
-  SnapshotBuilder job = training(3);
-  auto report = member_report(2, 0, 1, {0, 1, 2});
-  report.slow_percent = 43;
-  report.slow_cause = "compute";
-  job.report(report);
-  job.edit().changes = {{1, 120, "Slow", 2, "by 43 %: compute", 0}};
-  // The event is at once; words alone wait for the next progress.
-  CHECK(words_of(job.plan()) == Words{"event WorkerSlow"});
-  job.edit().job.status.progress->updated_at = kNow - seconds(20);
-  const core::Plan plan = job.plan();
-  CHECK(running_message(status_of(plan)) ==
-        "3 of 3 workers run; worker 2 slows the gang by 40 %: compute");
-  CHECK(words_of(plan) == Words{"status", "event WorkerSlow"});
-  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
-        "worker 2 slows the gang by 43 %: compute; seen at step 120");
-  test::apply(job.edit(), plan);
-  job.edit().changes.clear();
-  CHECK(job.plan().empty());
-  // A little more or less is no news, nor is a cause that nobody knows believed.
-  report.slow_percent = 38;
-  job.report(report);
-  job.edit().job.status.progress->updated_at = kNow - seconds(20);
-  CHECK(running_message(job.snapshot().job.status) == running_message(status_of(plan)));
-  CHECK(job.plan().empty());
-  report.slow_cause = "\nevil";
-  job.report(report);
-  const core::Plan even = job.plan();
-  CHECK(running_message(status_of(even)) == "3 of 3 workers run");
-}
-
-TEST_CASE("changes that workers tell of are events with step and stall, bounded") {
-  auto job = training(2);
-  job.edit().changes = {{5, 17, "Lost", 1, "its trainer was killed", 12},
-                        {6, 18, "Joined", 1, "", 3, 250},
-                        {6, 19, "Respawned", 0, "", 4},
-                        {7, 20, "Nonsense", 0, "", 4}};
-  const core::Plan plan = job.plan();
-  CHECK(words_of(plan) == Words{"event WorkerLost", "event WorkerJoined", "event WorkerRespawned"});
-  CHECK(std::get<core::EmitEvent>(plan.actions.front()).event.note ==
-        "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
-        "membership epoch 5");
-  CHECK(
-      std::get<core::EmitEvent>(plan.actions[1]).event.note ==
-      "worker 1 joined at step 18; training stood still for 3 ms, the step took 250 ms longer than "
-      "usual; membership epoch 6");
-  std::set<std::string> names;
-  for (int i = 0; i < 100; ++i) job.edit().changes.push_back({10 + i, 1, "Joined", 1, "", 0});
-  for (const auto& action : job.plan().actions) {
-    names.insert(std::get<core::EmitEvent>(action).event.meta.name);
-  }
-  CHECK(names.size() == 9);
-}
-
-TEST_CASE("each kind of change has its sentence: who, when, why, for how long") {
-  auto job = training(2);
-  job.edit().changes = {{5, 17, "Lost", 1, "its trainer was killed", 12},
-                        {6, 18, "Joined", 1, "", 3},
-                        {7, 19, "Left", 0, "asked to leave", 0},
-                        {8, 20, "Respawned", 0, "", 4},
-                        {8, 0, "Refused", 2, "contract fp32-chain/9\nmore", 0},
-                        {8, 0, "Stranger", 0, "10.0.0.7: it has another key\nmore", 0}};
-  const std::vector<std::array<std::string, 3>> expected = {
-      {"Warning", "WorkerLost",
-       "worker 1 was lost at step 17 (its trainer was killed); training stood still for 12 ms; "
-       "membership epoch 5"},
-      {"Normal", "WorkerJoined",
-       "worker 1 joined at step 18; training stood still for 3 ms; membership epoch 6"},
-      {"Normal", "WorkerLost",
-       "worker 0 left at step 19 (asked to leave); training stood still for 0 ms; membership epoch "
-       "7"},
-      {"Warning", "WorkerRespawned",
-       "the trainer of worker 0 was respawned at step 20; training stood still for 4 ms; "
-       "membership epoch 8"},
-      {"Warning", "WorkerLost",
-       "worker 2 was not let in (contract fp32-chain/9); membership epoch 8"},
-      {"Warning", "WorkerLost", "refused 10.0.0.7: it has another key; membership epoch 8"}};
-  const core::Plan plan = job.plan();
-  REQUIRE(plan.actions.size() == expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const api::Event& event = std::get<core::EmitEvent>(plan.actions[i]).event;
-    CHECK(std::array{event.type, event.reason, event.note} == expected[i]);
-  }
-}
-
-TEST_CASE("what came too fast to be told one by one is told as a number") {
-  auto job = training(2);
-  job.edit().changes_untold = 1;
-  core::Plan plan = job.plan();
-  REQUIRE(words_of(plan) == Words{"event Resized"});
-  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
-        "1 more change of the workers' membership");
-  for (int i = 0; i < 10; ++i) job.edit().changes.push_back({10 + i, 1, "Joined", 1, "", 0});
-  plan = job.plan();
-  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
-        "3 more changes of the workers' membership");
-}
-
-TEST_CASE("what the workers wait for is said") {
-  auto job = training(2);
-  ProgressReport report = member_report(0, 0, 1, {0, 1});
-  report.waiting = "the witness";
-  job.report(report);
-  job.edit().job.status.progress->updated_at = kNow - seconds(20);
-  CHECK(running_message(status_of(job.plan())) ==
-        "2 of 2 workers run; the workers wait: the witness");
 }
 
 TEST_CASE("a gang that dies while it grows starts anew in the size it has") {

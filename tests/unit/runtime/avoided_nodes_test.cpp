@@ -95,7 +95,8 @@ struct BrokenNode {
         "conditions": [{"type": "Ready", "status": "True"}]}})";
     };
     job = *parse_json(R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u-a", "generation": 1}, "spec": {"worker": {"count": 2, "min": 1, "resources": {"cpu": "3"}},
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u-a", "generation": 1},
+      "spec": {"worker": {"count": 2, "min": 1, "resources": {"cpu": "3"}},
         "training": {"steps": 5, "model": {"mlp": {"hidden": [3]}}, "data": {"train": {
         "idx": {"images": "a", "labels": "b"}}}, "optimizer": {"sgd": {"learningRate": "1"}}}},
       "status": {"membershipEpoch": 2, "targetWorkers": 2, "startAttempt": 0,
