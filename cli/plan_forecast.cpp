@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/contract.h"
-#include "operator/core/status_edit.h"
 #include "operator/runtime/what_if.h"
 
 namespace muster::cli {
@@ -43,9 +42,10 @@ void note_times(const Json& json, std::optional<WallTime>& newest) {
 
 /// When spec.activeDeadlineSeconds end it; absent without them, or before its start.
 std::optional<WallTime> deadline_of(const api::TrainingJob& job) {
-  const auto& start = job.status.start_time;
-  const auto left = start ? core::deadline_left(job, *start) : std::nullopt;
-  return left ? std::optional(*start + std::min(*left, seconds(kMostSeconds))) : std::nullopt;
+  const auto& limit = job.spec.active_deadline_seconds;
+  if (!limit || !job.status.start_time) return std::nullopt;
+  const std::int64_t left = *limit - job.status.past_active_seconds;
+  return *job.status.start_time + seconds(std::clamp<std::int64_t>(left, 0, kMostSeconds));
 }
 
 /// When a running job ends by its own word, or at the latest by its deadline.

@@ -269,10 +269,9 @@ Json status_to_json(const TrainingQueueStatus& status) {
 Json to_json(const TrainingQueue& queue) {
   Json json = object_json(Kind::kTrainingQueue, queue.meta);
   const TrainingQueueSpec& spec = queue.spec;
-  json["spec"] =
-      Json{{"weight", spec.weight},
-           {"suspend", spec.suspend},
-           {"preemption", {{"minimumRunSeconds", spec.preemption.minimum_run_seconds}}}};
+  json["spec"] = Json{{"weight", spec.weight},
+                      {"suspend", spec.suspend},
+                      {"preemption", {{"minimumRunSeconds", spec.preemption.minimum_run_seconds}}}};
   if (!spec.cohort.empty()) json["spec"]["cohort"] = spec.cohort;
   for (const QueueResource& one : spec.resources) {
     Json entry{{"name", one.name}, {"nominal", quantity_text(one.name, one.nominal)}};
