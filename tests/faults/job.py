@@ -303,7 +303,9 @@ class Job:
         if training not in Job.references:
             with tempfile.TemporaryDirectory(prefix="muster-faults-") as directory:
                 job = Job(directory, self.bin_dir, 1, self.steps, pace_ms=0, seed=self.seed,
-                          training=self.manifest["spec"]["training"]).start("--quiet")
+                          training=self.manifest["spec"]["training"])
+                shutil.copytree(os.path.join(self.directory, "data"), os.path.join(directory, "data"), dirs_exist_ok=True)
+                job.start("--quiet")
                 code, said = job.wait()
                 if code != 0:
                     raise AssertionError(f"the undisturbed run: {said}")

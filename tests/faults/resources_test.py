@@ -447,7 +447,7 @@ class Misfit(FaultTest):
     def test_a_gang_starts_without_a_worker_whose_pictures_differ_in_their_bytes_alone(self):
         def write(folder, wrong):
             for i in range(100):
-                path = os.path.join(folder, "pictures", "ab"[i % 2], str(i))
+                path = os.path.join(folder, "data", "pictures", "ab"[i % 2], str(i))
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 gray = 1 if i == wrong else i
                 with open(path, "wb") as file:
@@ -455,7 +455,7 @@ class Misfit(FaultTest):
 
         job = self.job(3, pace_ms=20, training={
             "batchSize": 64, "logicalRanks": 16, "model": {"mlp": {"hidden": [32]}},
-            "data": {"train": {"imageFolder": {"directory": "pictures"}}}})
+            "data": {"train": {"imageFolder": {"directory": "data/pictures"}}}})
         self.addCleanup(job.close)
         other = os.path.join(job.directory, "other")
         write(job.directory, None)
