@@ -86,8 +86,7 @@ std::string about_init_containers(const api::TrainingJobSpec& spec, Json& manife
   manifest["spec"]["worker"].erase("initContainers");
   return "spec.worker.initContainers are not run: a local run starts the workers alone; do here "
          "what they do (the data that they fetch, the files that they make) before `muster run`, "
-         "and "
-         "start beside it what is a sidecar";
+         "and start beside it what is a sidecar";
 }
 
 /// In words; empty: nothing is ignored.
