@@ -390,7 +390,7 @@ void ElasticWorld::run(int number) {
   };
   hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
     if (at_point_) MUSTER_RETURN_IF_ERROR(at_point_(number, point, step));
-    if (time_of_update_ && point == point::kUpdate) {
+    if (time_of_update_ && point == engine::point::kUpdate) {
       self.clock.go_on(time_of_update_(number, step));
     }
     std::unique_lock point_lock(shared_->mutex);
