@@ -272,7 +272,7 @@ std::vector<Reclaim::Lender*> Reclaim::victims(const Claim& claim) {
   for (Lender& one : lenders_) {
     // Whom it had to give way to it never sends away in turn.
     const bool is_kept =
-        (spares_ && one.spared.count() > 0) ||
+        (claim.spares && one.spared.count() > 0) ||
         (!one.holder->uid.empty() && one.holder->uid == claim.head.gang.preempted_for_uid);
     if (one.kept > 0 && !is_kept && may_take(claim, one)) found.push_back(&one);
   }
@@ -420,8 +420,7 @@ std::vector<std::pair<api::ObjectKey, seconds>> Reclaim::spared_for_now(const He
   const auto is_spared = [](const Lender& one) { return one.kept > 0 && one.spared.count() > 0; };
   if (std::none_of(lenders_.begin(), lenders_.end(), is_spared)) return found;
   const std::vector<int> before = kept();
-  Claim claim{head, Right::kPriority, lacking(head)};
-  spares_ = false;
+  Claim claim{head, Right::kPriority, lacking(head), false};
   if (preempt(claim)) {
     for (std::size_t i = 0; i < lenders_.size(); ++i) {
       const Lender& one = lenders_[i];
@@ -431,7 +430,6 @@ std::vector<std::pair<api::ObjectKey, seconds>> Reclaim::spared_for_now(const He
       }
     }
   }
-  spares_ = true;
   restore(before);
   return found;
 }

@@ -83,7 +83,8 @@ class Reclaim {
   struct Claim {
     const Head& head;
     Right right = Right::kOwn;
-    ResourceAmounts contested;  ///< of what its worker takes: what it lacks, or all
+    ResourceAmounts contested{};  ///< of what its worker takes: what it lacks, or all
+    bool spares = true;           ///< nobody is preempted who is spared
   };
   struct Search;
   /// Who is preempted, by what right, and what it costs: the highest priority, then the work.
@@ -124,7 +125,6 @@ class Reclaim {
   std::map<std::string, const Queue*> queues_;
   std::vector<Lender> lenders_;  ///< by job
   std::map<api::ObjectKey, TakeBack> taken_;
-  bool spares_ = true;  ///< whether nobody is preempted who is spared
 };
 
 }  // namespace muster::core
