@@ -241,23 +241,23 @@ TEST_CASE("what a pod sends is foretold as its trainers plan it") {
     CHECK(most_planned(gang, is_by_hosts) == foretold);
     CHECK(most_planned(gang, is_by_hosts, true) == foretold);
   };
-  constexpr std::size_t kBlock = exchange_sizes::kBlockElements;
+  constexpr std::size_t kElementsOfABlock = exchange_sizes::kBlockElements;
   for (const std::size_t blocks : {64, 1024}) {
     for (const int pods : {2, 4, 8}) {
       for (const int processes : {1, 2, 4}) {
-        is_foretold({pods, processes, 64, blocks * kBlock}, 1e-9);
+        is_foretold({pods, processes, 64, blocks * kElementsOfABlock}, 1e-9);
       }
     }
   }
-  is_foretold({2, 4, 4, 1024 * kBlock}, 1e-9);  // half of the processes are spares
+  is_foretold({2, 4, 4, 1024 * kElementsOfABlock}, 1e-9);  // half of the processes are spares
   // Sums that divide by no power of two, and blocks that do not divide evenly.
   for (const auto& [pods, processes] :
        {std::pair{3, 1}, {3, 2}, {2, 3}, {5, 2}, {3, 4}, {6, 3}, {7, 5}}) {
-    is_foretold({pods, processes, 64, 300 * kBlock + 77}, 1e-3);
+    is_foretold({pods, processes, 64, 300 * kElementsOfABlock + 77}, 1e-3);
   }
   // Where the way changes.
-  is_foretold({2, 2, 64, (exchange_sizes::kHostBlocks - 1) * kBlock}, 1e-2);
-  is_foretold({2, 2, 64, (exchange_sizes::kHostBlocks - 1) * kBlock + 1}, 1e-2);
+  is_foretold({2, 2, 64, (exchange_sizes::kHostBlocks - 1) * kElementsOfABlock}, 1e-2);
+  is_foretold({2, 2, 64, (exchange_sizes::kHostBlocks - 1) * kElementsOfABlock + 1}, 1e-2);
 }
 
 TEST_CASE("what processes of a pod give each other by memory comes before the wire, and after it") {
