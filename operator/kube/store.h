@@ -68,8 +68,10 @@ class Store {
     ++skipped_;
     const auto key = api::read_key(event.object);
     if (!key) return {};
-    const bool is_news = unreadable_.size() < kUnreadableMost && unreadable_.insert(*key).second;
-    if (is_news) untold_.emplace_back(*key, why.message());
+    // Who makes one again and again is told of no oftener than somebody hears it.
+    const bool has_room = unreadable_.size() < kUnreadableMost && untold_.size() < kUnreadableMost;
+    if (has_room && unreadable_.insert(*key).second) untold_.emplace_back(*key, why.message());
+    if (unreadable_.contains(*key)) listed_unreadable_.insert(*key);
     const auto known = objects_.find(*key);
     if (known == objects_.end()) return {};
     if (event.type == WatchEvent::Type::kInitApply) unchanged_.insert(*key);
@@ -94,6 +96,7 @@ class Store {
   void forget_list() {
     incoming_.clear();
     unchanged_.clear();
+    listed_unreadable_.clear();
   }
 
   /// What a list brings once more, as most of it, is not held twice.
@@ -113,10 +116,8 @@ class Store {
     for (const auto& [key, object] : objects_) {
       if (!incoming_.contains(key) && !unchanged_.contains(key)) changed.insert(key);
     }
-    for (const auto& key : changed) {
-      objects_.erase(key);
-      unreadable_.erase(key);
-    }
+    for (const auto& key : changed) objects_.erase(key);
+    std::erase_if(unreadable_, [&](const auto& key) { return !listed_unreadable_.contains(key); });
     while (!incoming_.empty()) {
       auto node = incoming_.extract(incoming_.begin());
       changed.insert(node.key());
@@ -141,6 +142,7 @@ class Store {
   // Of the list that is coming:
   std::map<api::ObjectKey, T> incoming_;  ///< new, or another than before
   std::set<api::ObjectKey> unchanged_;
+  std::set<api::ObjectKey> listed_unreadable_;  ///< of unreadable_
   bool synced_ = false;
   std::int64_t skipped_ = 0;
   std::set<api::ObjectKey> unreadable_;

@@ -25,6 +25,11 @@ BREAKAGES = [
     # What cannot be read
     Breakage("a list takes away what it brings in a version that cannot be read", STORE,
              "    if (event.type == WatchEvent::Type::kInitApply) unchanged_.insert(*key);\n", "", "test_kube"),
+    Breakage("what is unreadable and gone is remembered for ever", STORE,
+             "    if (unreadable_.contains(*key)) listed_unreadable_.insert(*key);\n",
+             "    listed_unreadable_.insert(unreadable_.begin(), unreadable_.end());\n", "test_kube"),
+    Breakage("who makes an unreadable object again and again fills the memory", STORE, " && untold_.size() < kUnreadableMost;", ";",
+             "test_kube"),
     Breakage("workers come to a node that cannot be read any more", LOOP, "return !std::exchange(node.unschedulable, true);",
              "return node.unschedulable;", "test_runtime"),
     # Who asks

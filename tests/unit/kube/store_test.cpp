@@ -281,6 +281,29 @@ TEST_CASE("what has become unreadable stays as outdated, also in a list, and is 
   CHECK(store.find({"ns", "a"}) == nullptr);
 }
 
+TEST_CASE("what is unreadable is told of a few, whoever makes how many, and forgotten with them") {
+  Store<Thing> store(
+      [](const Json&) -> Result<Thing> { return Error(ErrorCode::kInvalid, "too many"); });
+  constexpr std::size_t kMost = 1024;
+  for (int i = 0; i < 2 * static_cast<int>(kMost); ++i) {
+    (void)store.apply({Type::kApply, thing("a", "1")});
+    (void)store.apply({Type::kDelete, thing("a", "1")});
+  }
+  CHECK(store.take_news_of_unreadable().size() == kMost);
+  for (int i = 0; i < static_cast<int>(kMost); ++i) {
+    (void)store.apply({Type::kApply, thing("b" + std::to_string(i), "1")});
+  }
+  CHECK(store.take_news_of_unreadable().size() == kMost);
+  // They went while nobody looked.
+  (void)store.apply({Type::kInitStart, nullptr});
+  (void)store.apply({Type::kInitApply, thing("b7", "1")});
+  (void)store.apply({Type::kInitDone, nullptr});
+  (void)store.apply({Type::kApply, thing("b7", "2")});
+  (void)store.apply({Type::kApply, thing("c", "2")});
+  using News = std::vector<std::pair<api::ObjectKey, std::string>>;
+  CHECK(store.take_news_of_unreadable() == News{{{"ns", "c"}, "too many"}});
+}
+
 TEST_CASE("a deletion nobody saw shows when the new list is whole, and not before") {
   Store<Thing> store(parse_thing);
   (void)store.apply({Type::kInitStart, nullptr});
