@@ -134,7 +134,8 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
     if (const Member* member = find(gang, slots[i])) {
       Failure failure = read_failure(*member, snapshot);
       placed.replacements = failures_in_a_row(snapshot, *member, failure);
-      placed.checks_data = is_of_data(snapshot.job, failure);
+      const bool is_unproved = member->placement.checks_data && !is_member(snapshot, *member);
+      placed.checks_data = is_unproved || is_of_data(snapshot.job, failure);
       draft.replaced.emplace_back(std::move(failure), nodes[i]);
       drop(draft.status, slots[i]);
     } else {

@@ -62,8 +62,10 @@ bool has_ended(const Member& member) {
   return member.state == MemberState::kFailed || member.state == MemberState::kSucceeded;
 }
 
-/// The cause among those that failed: a verdict that nothing helps comes first, followers last.
+/// The cause among those that failed: a verdict that nothing helps comes first, followers last, and
+/// after them who was not among those that trained.
 int rank_of(const Failure& failure) {
+  if (failure.kept_out) return 4;
   if (failure.follower) return 3;
   if (!failure.retryable) return 0;
   return failure.node_lost || failure.disrupted || failure.turned_away ? 1 : 2;
@@ -270,6 +272,9 @@ Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
   if (!typed) return failure;
   failure.retryable = contract::is_retryable_exit_code(failure.facts.exit_code);
   failure.unfit = is_unfit(job, failure.facts);
+  const int start = job.status.start_attempt;
+  const bool is_joiner = start >= 0 && member.placement.attempt > start;
+  failure.kept_out = failure.unfit && is_joiner && !is_member(snapshot, member);
   failure.follower = failure.facts.exit_code == codes::kPeerLost;
   failure.planned = failure.facts.exit_code == codes::kPlannedLeave;
   return failure;
@@ -388,7 +393,7 @@ std::optional<Plan> decide_failure(const JobSnapshot& snapshot, const GangView& 
   status.failure = cause.facts;
   std::string why;
   std::string_view reason = words::kWorkerFailed;
-  if (!cause.retryable) {
+  if (!cause.retryable && !cause.kept_out) {
     reason = contract::reason_of_exit_code(cause.facts.exit_code);
     why = cause.facts.exit_code == codes::kNeedsSplit
               ? "not started again, because none of these divides worker.count, min and max times "

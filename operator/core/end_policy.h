@@ -20,7 +20,9 @@ struct Failure {
   bool node_lost = false;    ///< its node is gone or not ready
   bool disrupted = false;    ///< taken away by the cluster: drained, evicted, preempted
   bool turned_away = false;  ///< its node's kubelet did not let it in: no container was made
-  bool by_foreign = false;   ///< by a container before the worker that a webhook put there
+  /// It was to join those who train and does not fit them: they end for other reasons.
+  bool kept_out = false;
+  bool by_foreign = false;  ///< by a container before the worker that a webhook put there
 
   /// Whether starting again is one of the restarts that the user allows: what is not the program's
   /// doing is not.

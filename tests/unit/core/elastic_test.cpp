@@ -252,6 +252,35 @@ TEST_CASE("a replacement that was never let in cannot train on for the others") 
   CHECK(status_of(job.plan()).restarts == 1);
 }
 
+TEST_CASE("who was not let in for its data does not end the job when the others are lost") {
+  using contract::exit_code::kData;
+  for (const int joiner : {0, 1}) {
+    CAPTURE(joiner);
+    const int member = 1 - joiner;
+    auto job = training(2);
+    auto& placement = job.edit().job.status.placement[static_cast<std::size_t>(joiner)];
+    placement.member = false;
+    placement.attempt = 1;
+    job.edit().job.status.membership_epoch = 2;
+    job.edit().reports.erase(joiner);
+    pod_of(job, joiner).meta.name = api::pod_name(job.snapshot().job, joiner, 1);
+    pod_of(job, joiner).meta.labels[std::string(contract::kLabelAttempt)] = "1";
+    end_pod(job, joiner, kData);
+    end_pod(job, member, 137);
+    const auto status = status_of(job.plan());
+    CHECK_FALSE(status.is_true("Failed"));
+    CHECK(status.restarts == 1);
+    CHECK(status.failure->slot == member);
+  }
+  // Of one that the gang began with nobody knows whose data are wrong.
+  auto first = training(2);
+  first.edit().job.status.placement[1].member = false;
+  first.edit().reports.erase(1);
+  end_pod(first, 0, 137);
+  end_pod(first, 1, kData);
+  CHECK(status_of(first.plan()).is_true("Failed"));
+}
+
 TEST_CASE("workers that know of no membership fail as a gang, as they do today") {
   SnapshotBuilder job("j");
   job.engine().workers(2).all_running();
@@ -341,6 +370,15 @@ TEST_CASE("who ended for what it read looks at all its data before it is let in 
   lost.edit().job.status.placement[1].checks_data = true;
   answer(lost, "n");
   CHECK_FALSE(status_of(lost.plan()).placement[1].checks_data);
+  // One that was lost before it was let in has not shown that its data are right.
+  auto unseen = training(2);
+  auto& placement = unseen.edit().job.status.placement[1];
+  placement.member = false;
+  placement.checks_data = true;
+  unseen.edit().reports.erase(1);
+  end_pod(unseen, 1, 137);
+  answer(unseen, "n");
+  CHECK(status_of(unseen.plan()).placement[1].checks_data);
 }
 
 TEST_CASE("a joiner with another key is named in status, and those who train are let alone") {
