@@ -3,9 +3,11 @@
 // theirs.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -33,6 +35,18 @@ class FairQueue {
     } else {
       turns_.push_back(line->first);
     }
+    return one;
+  }
+  /// The last of the longest line, in which more than `least` wait (1 or more); nothing where there
+  /// is none.
+  std::optional<T> pop_of_longest(std::size_t least) {
+    const auto longest = std::max_element(
+        lines_.begin(), lines_.end(),
+        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    if (longest == lines_.end() || longest->second.size() <= least) return std::nullopt;
+    T one = std::move(longest->second.back());
+    longest->second.pop_back();
+    --size_;
     return one;
   }
   /// What waits in one line, the first first; nullptr: nothing.

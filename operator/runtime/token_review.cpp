@@ -113,6 +113,10 @@ void tell(Question& question, const Answer& answer) {
 
 Answer failed(const Error& error) { return {Result<TokenOwner>(error), error, {}, false, false}; }
 
+Answer too_many() {
+  return failed(Error(ErrorCode::kUnavailable, "too many tokens wait to be checked; post again"));
+}
+
 std::string key_of(std::string_view what) {
   const Sha256Digest digest = sha256(what);
   return to_hex(digest);
@@ -223,6 +227,7 @@ class ThreadedReviewer final : public Reviewer {
  private:
   void ask(Question question) {
     std::optional<Answer> at_once;
+    std::optional<Question> displaced;
     {
       const std::lock_guard lock(mutex_);
       const MonoTime now = options_.clock->mono_now();
@@ -238,18 +243,23 @@ class ThreadedReviewer final : public Reviewer {
       }
       if (!at_once && joined_another(question)) return;
       if (!at_once && waiting_.size() >= options_.waiting_max) {
-        at_once = failed(
-            Error(ErrorCode::kUnavailable, "too many tokens wait to be checked; post again"));
+        // Lines of others are as many as they have pods: no line keeps out a shorter one.
+        const std::deque<Question>* own = waiting_.line(question.line);
+        displaced = waiting_.pop_of_longest((own == nullptr ? 0 : own->size()) + 1);
+        if (!displaced) at_once = too_many();
       }
-      if (!at_once) {
-        question.asked_at = now;
-        const std::string line = question.line;
-        waiting_.push(line, std::move(question));
-        changed_.notify_one();
-        return;
-      }
+      if (!at_once) line_up(question, now);
     }
-    tell(question, *at_once);
+    if (displaced) tell(*displaced, too_many());
+    if (at_once) tell(question, *at_once);
+  }
+
+  /// mutex_ is held.
+  void line_up(Question& question, MonoTime now) {
+    question.asked_at = now;
+    const std::string line = question.line;
+    waiting_.push(line, std::move(question));
+    changed_.notify_one();
   }
 
   /// mutex_ is held.

@@ -20,7 +20,8 @@ struct ReviewerOptions {
   kube::ApiClient* client = nullptr;  ///< outlives the reviewer
   const Clock* clock = nullptr;       ///< outlives the reviewer
   int threads = 2;
-  std::size_t waiting_max = 256;  ///< questions not yet asked; over it: kUnavailable at once
+  /// Questions not yet asked; over it the last of the longest line is told kUnavailable.
+  std::size_t waiting_max = 256;
   /// Askers of one line that wait at most, likewise; of the line without a name, which is that of
   /// all whom nobody knows, more.
   std::size_t line_max = 16;

@@ -35,6 +35,8 @@ BREAKAGES = [
     # Who asks
     Breakage("made-up tokens fill the room of all that wait to be reviewed", REVIEW, "      if (!at_once && is_line_full(question.line)) {",
              "      if (!at_once && question.line == \"?\") {", "test_endpoint"),
+    Breakage("whoever has many pods keeps out who has one", REVIEW, "displaced = waiting_.pop_of_longest(", "if (false) displaced = waiting_.pop_of_longest(",
+             "test_endpoint"),
     Breakage("all tokens wait in one line", REVIEW, "    question.line = asked.line;\n", "", "test_endpoint"),
     Breakage("whoever makes up the uid of a pod has a line of his own", "operator/runtime/endpoint_handler.cpp",
              "  if (!pod_uids_.contains(credential.known_pod_uid)) credential.known_pod_uid.clear();\n", "", "test_endpoint"),

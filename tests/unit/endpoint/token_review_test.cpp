@@ -261,6 +261,47 @@ TEST_CASE("whoever sends tokens that he made up delays others by one question a 
                                           "nobody-1", "bad-1", "nobody-2", "nobody-3", "nobody-4"});
 }
 
+TEST_CASE("whoever has many pods leaves room for who has one: the longest lines give way") {
+  ReviewWorld world;
+  std::promise<void> begun, go_on;
+  auto released = go_on.get_future().share();
+  std::atomic<bool> is_first = true;
+  std::vector<std::string> order;  // of the one thread
+  world.api.answer = [&](api::Kind, const Json& review) {
+    if (is_first.exchange(false)) begun.set_value();
+    released.wait();
+    order.push_back(test::token_of(review));
+    return test::pod_token("ns", "pod-0");
+  };
+  world.options.threads = 1;
+  world.options.waiting_max = 6;
+  world.start();
+  world.authenticator->authenticate({"first"}, [](const Result<Caller>&) {});
+  begun.get_future().wait();
+  std::vector<std::string> refused;
+  std::atomic<int> left = 9;
+  std::promise<void> all;
+  const auto ask = [&](const std::string& token, const std::string& pod) {
+    world.authenticator->authenticate({token, pod}, [&, token](const Result<Caller>& caller) {
+      if (!caller) refused.push_back(token);
+      if (--left == 0) all.set_value();
+    });
+  };
+  for (const char* token : {"a1", "a2", "a3"}) ask(token, "uid-a");
+  for (const char* token : {"b1", "b2", "b3"}) ask(token, "uid-b");
+  ask("c1", "uid-c");
+  CHECK(refused == std::vector<std::string>{"a3"});
+  ask("d1", "uid-d");
+  CHECK(refused == std::vector<std::string>{"a3", "b3"});
+  // Nobody has two more than who has one, and so nobody gives way.
+  ask("d2", "uid-d");
+  CHECK(refused == std::vector<std::string>{"a3", "b3", "d2"});
+  go_on.set_value();
+  all.get_future().wait();
+  world.reviewer->stop();
+  CHECK(order == std::vector<std::string>{"first", "a1", "b1", "c1", "d1", "a2", "b2"});
+}
+
 TEST_CASE("a question that waited too long is not asked, and stop answers those that wait") {
   ReviewWorld world;
   std::promise<void> begun, go_on;
