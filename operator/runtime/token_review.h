@@ -55,7 +55,8 @@ struct TokenQuestion {
 
 /// Answers come on the caller's thread when they are remembered, else on one of the reviewer's; a
 /// refusal for want of room also on that of another caller, who gets the room. No caller holds a
-/// lock that an answer takes. Each question is answered once. Threads: any for every method. Blocks: no, but stop().
+/// lock that an answer takes. Each question is answered once. Threads: any for every method.
+/// Blocks: no, but stop().
 class Reviewer {
  public:
   using OwnerDone = std::function<void(const Result<TokenOwner>&)>;
