@@ -261,7 +261,7 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
     if (config.group_size() == 1) pace_teller.add(report);
   };
   hooks.on_alive = [&] { pulse.beat(); };
-  hooks.on_division = [](std::int64_t step, int before, int now) {
+  hooks.on_division = [](const engine::DivisionChange& change) {
     log_info("logical ranks are divided by how fast processes are",
              {{"step", step}, {"before", std::int64_t{before}}, {"now", std::int64_t{now}}});
   };

@@ -13,6 +13,7 @@
 #include "common/json.h"
 #include "tests/recovery/files.h"
 #include "tests/recovery/seat.h"
+#include "tests/recovery/sendings.h"
 #include "tests/recovery/stage.h"
 #include "tests/recovery/wire.h"
 #include "worker/engine/keeping.h"
@@ -22,60 +23,11 @@ namespace {
 
 using engine::TrainingSummary;
 
-constexpr int kSteps = 30, kWorkersMost = 5, kSlotsMost = 7, kTrainersMost = 40;
+constexpr int kWorkersMost = 5, kSlotsMost = 7, kTrainersMost = 40;
 constexpr seconds kEnd{1'500};  ///< of virtual time; an undisturbed run takes about one
 constexpr milliseconds kGatherStart{5'000};
 constexpr seconds kGrace{20};  ///< for those who were asked to stop
 constexpr std::size_t kNowhere = kMessagePlaces.size();
-
-/// A place that messages are sent from, and how many of them at most go by before one meets a
-/// fault. Those that are seldom stand here more than once.
-struct Sending {
-  std::string_view place;
-  std::uint64_t passed_most = 1;
-};
-constexpr std::array kSendings{
-    Sending{engine::point::kConnect, 12}, Sending{engine::point::kEnter, 8},
-    Sending{engine::point::kTransfer, 8}, Sending{engine::point::kForward, 100},
-    Sending{engine::point::kBucket, 60},  Sending{engine::point::kBucket, 60},
-    Sending{engine::point::kCopy, 2},     Sending{engine::point::kReduced, 100},
-    Sending{engine::point::kUpdate, 40},  Sending{engine::point::kUpdate, 40},
-    Sending{engine::point::kLog, 100},    Sending{engine::point::kIdle, 1},
-    Sending{engine::point::kIdle, 1},     Sending{engine::point::kCopy, 2},
-    Sending{engine::point::kIdle, 1},     Sending{engine::point::kUpdated, 1},
-    Sending{engine::point::kUpdated, 1},  Sending{engine::point::kUpdated, 1},
-    Sending{engine::point::kUpdated, 1},  Sending{engine::point::kCompare, 8},
-    Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
-    Sending{engine::point::kFinish, 8}};
-
-/// The same of a model that is split: nothing goes out before the backward pass is over, and who
-/// has the gradients tells its group before the update.
-constexpr std::array kSplitSendings{
-    Sending{engine::point::kConnect, 12},  Sending{engine::point::kEnter, 12},
-    Sending{engine::point::kTransfer, 8},  Sending{engine::point::kForward, 100},
-    Sending{engine::point::kForward, 100}, Sending{engine::point::kBackward, 60},
-    Sending{engine::point::kBackward, 60}, Sending{engine::point::kReduced, 60},
-    Sending{engine::point::kGather, 4},    Sending{engine::point::kGather, 4},
-    Sending{engine::point::kGather, 4},    Sending{engine::point::kGather, 4},
-    Sending{engine::point::kLog, 100},     Sending{engine::point::kLog, 100},
-    Sending{engine::point::kUpdated, 60},  Sending{engine::point::kCompare, 8},
-    Sending{engine::point::kEvaluate, 8},  Sending{engine::point::kCheckpoint, 12},
-    Sending{engine::point::kFinish, 12},   Sending{engine::point::kGather, 4},
-    Sending{engine::point::kIdle, 1},      Sending{engine::point::kIdle, 1},
-    Sending{engine::point::kBucket, 8}};
-
-/// And with shards: all tell each other before the update, and give the parameters after it.
-constexpr std::array kShardedSplitSendings{
-    Sending{engine::point::kConnect, 12},    Sending{engine::point::kEnter, 12},
-    Sending{engine::point::kTransfer, 8},    Sending{engine::point::kForward, 100},
-    Sending{engine::point::kBackward, 60},   Sending{engine::point::kReduced, 60},
-    Sending{engine::point::kLog, 100},       Sending{engine::point::kLog, 100},
-    Sending{engine::point::kUpdate, 40},     Sending{engine::point::kUpdate, 40},
-    Sending{engine::point::kUpdated, 60},    Sending{engine::point::kCopy, 2},
-    Sending{engine::point::kCopy, 2},        Sending{engine::point::kCompare, 8},
-    Sending{engine::point::kCheckpoint, 12}, Sending{engine::point::kFinish, 12},
-    Sending{engine::point::kIdle, 1},        Sending{engine::point::kBucket, 60},
-    Sending{engine::point::kBackward, 60}};
 
 /// A fault that waits for its message: the one behind `left` others from the same place.
 struct Trap {
@@ -125,6 +77,7 @@ class World final : public WireWorld, public SeatWorld {
  public:
   World(std::uint64_t seed, const Lessons& lessons, std::string directory, bool is_loud)
       : seed_(seed),
+        has_speeds_(is_about_speeds(seed)),
         rng_(seed),
         lesson_(lessons.of(seed)[rng_.below(lessons.of(seed).size())]),
         config_(lesson_.config),
@@ -282,6 +235,7 @@ class World final : public WireWorld, public SeatWorld {
       const MessageFault fault = traps_[i].fault;
       traps_.erase(traps_.begin() + static_cast<std::ptrdiff_t>(i));
       ++result_.coverage[kind][static_cast<std::size_t>(fault)];
+      if (has_uneven_sums()) ++result_.events["faults of uneven sums"];
       return fault;
     }
     return std::nullopt;
@@ -297,7 +251,7 @@ class World final : public WireWorld, public SeatWorld {
     is_late_sentinel_ = chance(0.3);
     tears_left_ = chance(0.4) ? 1 + rng_.below(6) : 0;
     // Of every fifth seed, so that the others are as they were.
-    if (seed_ % 5 == 2) config_.look_steps = 2;
+    if (seed_ % 5 == 2 || has_speeds_) config_.look_steps = 2;
     holds_left_ = seed_ % 3 == 2 ? 6 : 0;
     set_workers();
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
@@ -313,6 +267,7 @@ class World final : public WireWorld, public SeatWorld {
     for (std::uint64_t i = 0; i < others; ++i) {
       stage_.after(span(100, 1'200), [this] { disturb(); });
     }
+    uneven_left_ = has_speeds_ ? 4 : 0;
   }
 
   /// Of two in seven seeds: hosts of two or three, whose sums leave them behind the point kScatter.
@@ -403,13 +358,14 @@ class World final : public WireWorld, public SeatWorld {
                                     const engine::OptimizerState& optimizer) {
       see_state(number, step, parameters, optimizer);
     };
-    const bool is_slow = number % 3 == 1;
-    hooks.on_batch = [this, is_slow](std::int64_t step, data::RankRange ranks,
-                                     std::span<const std::uint64_t> samples) {
+    hooks.on_batch = [this, number](std::int64_t step, data::RankRange ranks,
+                                    std::span<const std::uint64_t> samples) {
       see_batch(step, ranks, samples);
-      if (config_.look_steps > 0) stage_.pass(ranks.size() * milliseconds(is_slow ? 16 : 4));
+      if (config_.look_steps > 0) stage_.pass(ranks.size() * taken_by(number).rank);
     };
-    hooks.on_division = [this](std::int64_t, int, int) { ++result_.events["divisions by speed"]; };
+    hooks.on_division = [this, number](const engine::DivisionChange& change) {
+      see_division(number, change);
+    };
     hooks.saves_in_place = true;  // threads take turns here
     hooks.is_record_held = [this, number] { return is_record_held(number); };
     hooks.on_files = [this, number](std::string_view path) { use_files(number, !path.empty()); };
@@ -427,7 +383,49 @@ class World final : public WireWorld, public SeatWorld {
       trainer(number).place = static_cast<std::size_t>(found - kMessagePlaces.begin());
     }
     stage_.pass(microseconds(1 + rng_.below(2'000)));
+    if (!has_speeds_) return;
+    if (point == engine::point::kUpdate) stage_.pass(taken_by(number).update);
+    if (point == engine::point::kReduced) stage_.pass(taken_by(number).sums);
   }
+
+  /// What it takes a trainer to compute a logical rank, to make its update, and to add up a bucket.
+  struct Taken {
+    nanoseconds rank{}, update{}, sums{};
+  };
+  /// Of what is under way. Where speeds are what the seed is about, they change from time to time.
+  Taken taken_by(int number) {
+    const Trainer& self = trainer(number);
+    if (!has_speeds_) return {milliseconds(number % 3 == 1 ? 16 : 4), {}, {}};
+    // Of a stream of its own: how fast somebody is draws nothing that others would have drawn.
+    Rng rng(seed_ << 16 ^ static_cast<std::uint64_t>(number) << 8 ^
+            static_cast<std::uint64_t>(std::max<std::int64_t>(0, self.last_step) / 8));
+    const std::uint64_t slower = rng.below(3) == 0 ? 8 : 1;
+    return {microseconds((500 + rng.below(2'000)) * slower),
+            microseconds((2'000 + rng.below(8'000)) * slower),
+            microseconds((100 + rng.below(400)) * slower)};
+  }
+
+  void see_division(int number, const engine::DivisionChange& change) {
+    ++result_.events["divisions by speed"];
+    const auto is_uneven = [](std::span<const std::uint8_t> weights) {
+      return std::ranges::find_if(weights, [&](auto one) { return one != weights[0]; }) !=
+             weights.end();
+    };
+    const std::int64_t epoch = trainer(number).entered_epoch;
+    if (!is_uneven(change.weights_now)) {
+      if (uneven_epoch_ == epoch) uneven_epoch_ = 0;
+      return;
+    }
+    ++result_.events["sums by speed"];
+    if (is_uneven(change.weights_before)) ++result_.events["sums by another speed"];
+    if (std::exchange(uneven_epoch_, epoch) == epoch || uneven_left_ == 0) return;
+    // What the seed has else is over mostly when all know how fast they are.
+    --uneven_left_;
+    const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
+    set_trap(rng_.below(sendings().size()), fault);
+    if (chance(0.3)) stage_.after(span(1, 300), [this] { disturb(); });
+  }
+  bool has_uneven_sums() const { return uneven_epoch_ > 0 && uneven_epoch_ == round_.epoch; }
 
   void end(int number, const Result<TrainingSummary>& outcome) {
     Trainer& self = trainer(number);
@@ -440,7 +438,7 @@ class World final : public WireWorld, public SeatWorld {
       stage_.after(span(50, 1'500), [this, slot = self.slot] { replace(slot); });
     } else if (outcome->complete) {
       say(text(number) + " is complete");
-      if (outcome->model_sha256 != lesson_.expected->at(kSteps).parameters) {
+      if (outcome->model_sha256 != lesson_.expected->at(config_.steps).parameters) {
         fail("the model is another one");
       }
       if (self.slot == 0) is_job_over_ = true;
@@ -567,7 +565,7 @@ class World final : public WireWorld, public SeatWorld {
         return fail("the record has another hash of step " + std::to_string(step));
       }
     }
-    if (step != kSteps || from != read->size()) {
+    if (step != config_.steps || from != read->size()) {
       fail("the record ends after step " + std::to_string(step));
     }
   }
@@ -843,6 +841,7 @@ class World final : public WireWorld, public SeatWorld {
   }
 
   void publish(std::vector<int> members, bool is_urgent) {
+    if (has_uneven_sums()) ++result_.events["memberships after uneven sums"];
     const std::vector<int> before = std::exchange(round_.members, std::move(members));
     ++round_.epoch;
     round_.stop = is_stopping_;
@@ -921,6 +920,7 @@ class World final : public WireWorld, public SeatWorld {
   }
 
   const std::uint64_t seed_;
+  const bool has_speeds_;
   Rng rng_;
   RecoveryResult result_;
   std::vector<std::unique_ptr<Trainer>> trainers_;
@@ -933,7 +933,8 @@ class World final : public WireWorld, public SeatWorld {
   int workers_ = 1, slots_of_host_ = 1;
   int lives_ = 1;  ///< of the gang: it was resumed so often, less one
   bool is_slow_disk_ = false, is_late_sentinel_ = false;
-  int holds_left_ = 0;
+  int holds_left_ = 0, uneven_left_ = 0;
+  std::int64_t uneven_epoch_ = 0;  ///< in which not all add up as much of the sum
   MonoTime record_held_until_{};
   std::uint64_t tears_left_ = 0;  ///< so many uses of files until somebody dies over one
   std::vector<Trap> traps_;
@@ -949,42 +950,6 @@ class World final : public WireWorld, public SeatWorld {
 };
 
 }  // namespace
-
-Lessons make_lessons() {
-  Lessons lessons;
-  const auto add = [&](engine::TrainingConfig config, int buddies) {
-    config.is_sharded = buddies > 0;
-    config.buddies = std::max(1, buddies);
-    lessons.whole.push_back({config, &test::reference(config), nullptr});
-  };
-  engine::TrainingConfig small = test::with_adamw(test::digits(kSteps));
-  engine::TrainingConfig bucketed = test::digits_in_buckets(kSteps);
-  for (const int buddies : {0, 1, 2}) add(small, buddies);
-  small.copy_blocks = bucketed.copy_blocks = 1;  // several steps pass until all copies are made
-  add(bucketed, 2);
-  for (const int buddies : {1, 2}) add(small, buddies);
-  for (const int buddies : {0, 1}) add(bucketed, buddies);
-  add(test::digits_with_layers(kSteps), 0);
-  add(test::small_gpt(kSteps), 1);
-  const auto add_split = [&](engine::TrainingConfig config, int stages, int slices = 1) {
-    config.stages = stages;
-    config.slices = slices;
-    lessons.split.push_back(
-        {config, &test::reference(config), std::make_shared<test::StageReference>(config)});
-  };
-  add_split(bucketed, 2);
-  add_split(test::digits_with_layers(kSteps), 2);
-  for (const int stages : {2, 3}) add_split(test::small_gpt(kSteps), stages);
-  add_split(bucketed, 1, 2);
-  for (const int stages : {1, 2}) add_split(test::small_gpt(kSteps), stages, 2);
-  for (const std::size_t split : {0, 2, 4, 5}) {
-    engine::TrainingConfig sharded = lessons.split[split].config;
-    sharded.is_sharded = true;
-    lessons.sharded_split.push_back(
-        {sharded, lessons.split[split].expected, lessons.split[split].stages});
-  }
-  return lessons;
-}
 
 RecoveryResult run_recovery_seed(std::uint64_t seed, const Lessons& lessons,
                                  const std::string& directory, bool is_loud) {

@@ -695,7 +695,8 @@ Status Trainer::deal_by_speed() {
     return count_ranks(of.nodes[static_cast<std::size_t>(rank())]);
   };
   if (hooks_.on_division) {
-    hooks_.on_division(standing_.step, own_ranks(assignment_), own_ranks(faster->assignment));
+    hooks_.on_division({standing_.step, own_ranks(assignment_), own_ranks(faster->assignment),
+                        weights_, faster->weights});
   }
   is_summed_by_speed_ = !is_sharded();
   weights_ = faster->weights;

@@ -230,6 +230,14 @@ inline constexpr std::string_view kLog = "log", kLogged = "logged";
 inline constexpr std::string_view kCopy = "copy";
 }  // namespace point
 
+/// After step `step`, as one process sees it.
+struct DivisionChange {
+  std::int64_t step = 0;
+  int ranks_before = 0, ranks_now = 0;  ///< logical ranks that it computes
+  /// By rank: how much of the sum each adds up.
+  std::span<const std::uint8_t> weights_before, weights_now;
+};
+
 struct TrainingHooks {
   /// What computes the passes of a model that is not split; nullptr: the processor. The same bits.
   /// Of the products that the job has (is_bfloat16), used by the training thread alone, and
@@ -248,9 +256,8 @@ struct TrainingHooks {
   std::function<void(std::int64_t step, data::RankRange ranks,
                      std::span<const std::uint64_t> samples)>
       on_batch;
-  /// After step `step` all have taken another division because of how fast they are: of how many
-  /// logical ranks this process had, it has so many now.
-  std::function<void(std::int64_t step, int before, int now)> on_division;
+  /// All have taken another division because of how fast they are.
+  std::function<void(const DivisionChange&)> on_division;
   /// Called often by the training thread, unless it is waiting for others or works on files.
   std::function<void()> on_alive;
   /// Around work on files, which may take any time: where they are before, empty after.

@@ -382,8 +382,8 @@ void ElasticWorld::run(int number) {
     if (time_of_rank_) self.clock.go_on(ranks.size() * time_of_rank_(number, step));
     if (on_batch_) on_batch_(step, ranks, samples);
   };
-  hooks.on_division = [&](std::int64_t step, int before, int now) {
-    if (on_division_) on_division_(number, step, before, now);
+  hooks.on_division = [&](const engine::DivisionChange& change) {
+    if (on_division_) on_division_(number, change);
   };
   hooks.on_step = [&](const engine::StepReport& report) {
     if (on_report_) on_report_(number, report);

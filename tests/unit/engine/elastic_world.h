@@ -53,7 +53,7 @@ class ElasticWorld {
   /// Likewise, over its update.
   void set_update_time(TimeOfRank time_of_update) { time_of_update_ = std::move(time_of_update); }
   /// Told of each division by speed (TrainingHooks::on_division), before the start.
-  using OnDivision = std::function<void(int trainer, std::int64_t step, int before, int now)>;
+  using OnDivision = std::function<void(int trainer, const engine::DivisionChange& change)>;
   void watch_divisions(OnDivision on_division) { on_division_ = std::move(on_division); }
   /// What becomes of the trainers' transfers, told by number, before the start. May block.
   struct TransferWatch {

@@ -272,9 +272,9 @@ TEST_CASE("a worker whose update alone takes long computes less, and adds up les
       world.set_speed([](int, std::int64_t) { return std::chrono::seconds(100); });
       world.set_update_time(
           [](int trainer, std::int64_t) { return std::chrono::seconds(trainer == 2 ? 250 : 10); });
-      world.watch_divisions([&](int trainer, std::int64_t, int, int now) {
+      world.watch_divisions([&](int trainer, const DivisionChange& change) {
         const std::lock_guard lock(mutex);
-        ranks_of[trainer] = now;
+        ranks_of[trainer] = change.ranks_now;
       });
       world.watch_reports([&](int trainer, const StepReport& report) {
         const std::lock_guard lock(mutex);
@@ -329,9 +329,9 @@ TEST_CASE("those who stay divide by speed at once, and with one who joins when i
   trial.before = [&](ElasticWorld& world) {
     world.set_speed(
         [](int trainer, std::int64_t) { return std::chrono::seconds(trainer == 2 ? 400 : 100); });
-    world.watch_divisions([&](int trainer, std::int64_t step, int, int) {
+    world.watch_divisions([&](int trainer, const DivisionChange& change) {
       const std::lock_guard lock(mutex);
-      divided[trainer].push_back(step);
+      divided[trainer].push_back(change.step);
     });
     world.watch_reports([&](int, const StepReport& report) {
       const std::lock_guard lock(mutex);

@@ -1,0 +1,61 @@
+// Where the simulation's trainers send messages that may meet a fault.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "worker/engine/training.h"
+
+namespace muster::sim {
+
+/// A place that messages are sent from, and how many of them at most go by before one meets a
+/// fault. Those that are seldom stand here more than once.
+struct Sending {
+  std::string_view place;
+  std::uint64_t passed_most = 1;
+};
+inline constexpr std::array kSendings{
+    Sending{engine::point::kConnect, 12}, Sending{engine::point::kEnter, 8},
+    Sending{engine::point::kTransfer, 8}, Sending{engine::point::kForward, 100},
+    Sending{engine::point::kBucket, 60},  Sending{engine::point::kBucket, 60},
+    Sending{engine::point::kCopy, 2},     Sending{engine::point::kReduced, 100},
+    Sending{engine::point::kUpdate, 40},  Sending{engine::point::kUpdate, 40},
+    Sending{engine::point::kLog, 100},    Sending{engine::point::kIdle, 1},
+    Sending{engine::point::kIdle, 1},     Sending{engine::point::kCopy, 2},
+    Sending{engine::point::kIdle, 1},     Sending{engine::point::kUpdated, 1},
+    Sending{engine::point::kUpdated, 1},  Sending{engine::point::kUpdated, 1},
+    Sending{engine::point::kUpdated, 1},  Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
+    Sending{engine::point::kFinish, 8}};
+
+/// The same of a model that is split: nothing goes out before the backward pass is over, and who
+/// has the gradients tells its group before the update.
+inline constexpr std::array kSplitSendings{
+    Sending{engine::point::kConnect, 12},  Sending{engine::point::kEnter, 12},
+    Sending{engine::point::kTransfer, 8},  Sending{engine::point::kForward, 100},
+    Sending{engine::point::kForward, 100}, Sending{engine::point::kBackward, 60},
+    Sending{engine::point::kBackward, 60}, Sending{engine::point::kReduced, 60},
+    Sending{engine::point::kGather, 4},    Sending{engine::point::kGather, 4},
+    Sending{engine::point::kGather, 4},    Sending{engine::point::kGather, 4},
+    Sending{engine::point::kLog, 100},     Sending{engine::point::kLog, 100},
+    Sending{engine::point::kUpdated, 60},  Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kEvaluate, 8},  Sending{engine::point::kCheckpoint, 12},
+    Sending{engine::point::kFinish, 12},   Sending{engine::point::kGather, 4},
+    Sending{engine::point::kIdle, 1},      Sending{engine::point::kIdle, 1},
+    Sending{engine::point::kBucket, 8}};
+
+/// And with shards: all tell each other before the update, and give the parameters after it.
+inline constexpr std::array kShardedSplitSendings{
+    Sending{engine::point::kConnect, 12},    Sending{engine::point::kEnter, 12},
+    Sending{engine::point::kTransfer, 8},    Sending{engine::point::kForward, 100},
+    Sending{engine::point::kBackward, 60},   Sending{engine::point::kReduced, 60},
+    Sending{engine::point::kLog, 100},       Sending{engine::point::kLog, 100},
+    Sending{engine::point::kUpdate, 40},     Sending{engine::point::kUpdate, 40},
+    Sending{engine::point::kUpdated, 60},    Sending{engine::point::kCopy, 2},
+    Sending{engine::point::kCopy, 2},        Sending{engine::point::kCompare, 8},
+    Sending{engine::point::kCheckpoint, 12}, Sending{engine::point::kFinish, 12},
+    Sending{engine::point::kIdle, 1},        Sending{engine::point::kBucket, 60},
+    Sending{engine::point::kBackward, 60}};
+
+}  // namespace muster::sim
