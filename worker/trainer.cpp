@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "worker/sentinel/launch.h"
 #include "worker/sentinel/memory.h"
 #include "worker/sentinel/pace.h"
+#include "worker/sentinel/part_pace.h"
 #include "worker/sentinel/pulse.h"
 #include "worker/trainer_membership.h"
 
@@ -185,8 +187,9 @@ class Starvation {
 /// Tells the sentinel how fast this process is, about as often as the sentinels tell each other.
 class PaceTeller {
  public:
-  PaceTeller(const Clock& clock, const sentinel::ChannelWriter& channel)
-      : clock_(clock), channel_(channel) {}
+  /// `has_part`: not the whole model.
+  PaceTeller(const Clock& clock, const sentinel::ChannelWriter& channel, bool has_part)
+      : clock_(clock), channel_(channel), has_part_(has_part) {}
 
   void add(const engine::StepReport& report) {
     const MonoTime now = clock_.mono_now();
@@ -197,7 +200,10 @@ class PaceTeller {
     sample.epoch = report.membership_epoch;
     sample.step = report.step;
     sample.rank = report.rank;
-    sample.logical_ranks = static_cast<std::int64_t>(report.logical_rank_computations - computed_);
+    sample.is_of_part = has_part_;
+    sample.logical_ranks =
+        has_part_ ? std::llround(report.part_ranks * sentinel::kRankUnits)
+                  : static_cast<std::int64_t>(report.logical_rank_computations - computed_);
     sample.whole_seconds = seconds_since(last_step_);
     sample.data_seconds = report.data_seconds;
     sample.communicate_seconds = report.communicate_seconds;
@@ -217,6 +223,7 @@ class PaceTeller {
   static constexpr milliseconds kPause{50};
   const Clock& clock_;
   const sentinel::ChannelWriter& channel_;
+  const bool has_part_;
   sentinel::PaceBook book_;
   MonoTime last_step_{}, told_{};
   std::uint64_t computed_ = 0;
@@ -247,7 +254,7 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
     g_is_training = true;
     channel.send_summary(to_message(summary, config));
   };
-  PaceTeller pace_teller(clock, channel);
+  PaceTeller pace_teller(clock, channel, config.group_size() > 1);
   ChangeDelay change_delay;
   hooks.on_step = [&](const engine::StepReport& report) {
     sentinel::StepRecord record = to_record(report);
@@ -257,13 +264,14 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
         change_delay.add({clock.mono_now(), report.step, report.membership_epoch, between})
             .value_or(-1);
     channel.add_step(record);
-    // Who has only a part of the model waits for the others in every step, whoever is slow.
-    if (config.group_size() == 1) pace_teller.add(report);
+    pace_teller.add(report);
   };
   hooks.on_alive = [&] { pulse.beat(); };
   hooks.on_division = [](const engine::DivisionChange& change) {
     log_info("logical ranks are divided by how fast processes are",
-             {{"step", step}, {"before", std::int64_t{before}}, {"now", std::int64_t{now}}});
+             {{"step", change.step},
+              {"before", std::int64_t{change.ranks_before}},
+              {"now", std::int64_t{change.ranks_now}}});
   };
   MonoTime due{};
   hooks.at = [&](std::string_view point, std::int64_t) -> Status {

@@ -12,6 +12,7 @@ HOSTS = "worker/engine/hosts.cpp"
 SPEEDS = "worker/engine/speeds.cpp"
 ENTRY = "worker/engine/entry.cpp"
 SETTLE = "worker/engine/settle.cpp"
+PART_PACE = "worker/sentinel/part_pace.cpp"
 TRAINER = "worker/engine/trainer.cpp"
 COPIES = "worker/engine/copies.cpp"
 MEMBERSHIP = "worker/sentinel/membership.cpp"
@@ -281,6 +282,17 @@ BREAKAGES = [
              "*elsewhere - earlier);", "*elsewhere - 0 * earlier);", "test_sentinel"),
     Breakage("those elsewhere tell whom of a host they waited for by who sent", SETTLE,
              "waits_by_host(exchange_->hosts(), ", "waits_by_host(Hosts(), ", "test_engine"),
+    # Slow parts of a split model
+    Breakage("uneven stages are compared without what they have to do", PART_PACE, "double of_work() const { return usual / work; }",
+             "double of_work() const { return usual; }", "test_sentinel"),
+    Breakage("a part with little to do is named for what nobody waits for", PART_PACE,
+             "std::clamp(one.all() - longest, 0.0, excess)", "excess", "test_sentinel"),
+    Breakage("the graph's forecast counts to the last percent", PART_PACE, "constexpr double kForecastTimes = 2;",
+             "constexpr double kForecastTimes = 1;", "test_sentinel"),
+    Breakage("of one copy stages are never compared", PART_PACE, "if (!is_one_copy_ || of_stage_.size() < 2) return",
+             "if (is_one_copy_ || !is_one_copy_) return", "test_sentinel"),
+    Breakage("a hiccup of a part counts as slowness", "worker/sentinel/pace.cpp", "element_at(values, values.size() / 8);\n  };\n  Pace pace;",
+             "element_at(values, values.size() - 1);\n  };\n  Pace pace;", "test_sentinel"),
     Breakage("a process counts as alone although others have its address", "worker/comm/tcp_communicator.cpp",
              "first.emplace(peers[rank].host, static_cast<int>(rank)).first->second", "static_cast<int>(first.size() + rank)", "test_comm_tcp"),
     # Entering a membership

@@ -20,6 +20,8 @@ std::size_t ranks_most_of(const std::vector<ComputePass>& passes) {
   return most;
 }
 
+double in_seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
 PipelineShape pipeline_of(const StagePlan& plan, const StageWork& work, std::size_t passes) {
   return {plan.size(), static_cast<int>(passes), work.pipelining, plan.is_tied};
 }
@@ -42,16 +44,20 @@ class Transfers {
   }
 
   Status wait_through(int tick) {
+    const MonoTime began = clock_.mono_now();
     while (!under_way_.empty() && under_way_.front().first <= tick) {
       MUSTER_RETURN_IF_ERROR(under_way_.front().second->wait(clock_.mono_now() + wait_max_));
       under_way_.pop_front();
     }
+    waited_ += clock_.mono_now() - began;
     return {};
   }
+  nanoseconds waited() const { return waited_; }
 
  private:
   const Clock& clock_;
   const milliseconds wait_max_;
+  nanoseconds waited_{};
   std::deque<std::pair<int, std::unique_ptr<comm::Work>>> under_way_;
 };
 
@@ -127,6 +133,8 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
   const std::uint64_t stamp = static_cast<std::uint64_t>(step.done) + 1;
   TensorTeam together(team, clock, wait_max, stamp);
   team_ = &together;
+  clock_ = &clock;
+  spent_ = {};
   gradient_sent_ = embedding_sent_ = -1;
   auto next = operations_.begin();
   const int ticks = passes_.empty() ? 0 : pipeline_ticks(pipeline_);
@@ -143,6 +151,7 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
     if (!sends_.empty() || !receives_.empty()) transfers.add(tick, std::move(work));
   }
   MUSTER_RETURN_IF_ERROR(transfers.wait_through(ticks));
+  spent_.waiting = in_seconds(transfers.waited() + together.waited());
   for (const std::size_t k : work_.sums) sums.set_computed(k);
   return {};
 }
@@ -190,6 +199,13 @@ Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
 
 /// The samples of a micro-batch, as far as this stage wants them.
 Status PipelineStage::read(int micro_batch, const Step& step) {
+  const MonoTime began = clock_->mono_now();
+  const Status done = read_now(micro_batch, step);
+  spent_.reading += in_seconds(clock_->mono_now() - began);
+  return done;
+}
+
+Status PipelineStage::read_now(int micro_batch, const Step& step) {
   std::size_t row = 0;
   const bool reads_inputs = table_ || shape().is_begin();  // else the labels alone
   if (reads_inputs && micro_batch == 0) prefetch(step.data, step.loader, step.done, passes_);

@@ -64,6 +64,12 @@ class PipelineStage {
                  comm::Communicator& group, comm::Communicator& team, const Clock& clock,
                  milliseconds wait_max);
 
+  /// Seconds of the last compute() that were none of its own work, or went by with reading.
+  struct Spent {
+    double waiting = 0, reading = 0;
+  };
+  const Spent& spent() const { return spent_; }
+
  private:
   Model& model(int micro_batch) {
     return models_[static_cast<std::size_t>(micro_batch) % models_.size()];
@@ -82,6 +88,7 @@ class PipelineStage {
   Status backward(int micro_batch, const Step& step, std::span<const float> values, NodeSums& sums);
   void put_losses(int micro_batch);
   Status read(int micro_batch, const Step& step);
+  Status read_now(int micro_batch, const Step& step);
   Status set_row(int micro_batch, std::size_t row, const data::Dataset& data, std::size_t index);
   std::span<float> sum_in_slot(NodeSums& sums, const Piece& piece, unsigned slot) const;
   void merge(int micro_batch, NodeSums& sums, ElementRange range);
@@ -99,7 +106,9 @@ class PipelineStage {
   std::vector<std::vector<Model::Node>> nodes_;  ///< by micro-batch
   std::vector<std::uint64_t> indices_;           ///< the samples of a piece
   std::span<const float> embedded_, input_gradient_;
+  Spent spent_;
   int gradient_sent_ = -1, embedding_sent_ = -1;  ///< ticks in which those were, last
+  const Clock* clock_ = nullptr;                  ///< likewise
   TensorTeam* team_ = nullptr;                    ///< of the step under way
   std::vector<comm::SendBuffer> sends_;           ///< of the tick under way
   std::vector<comm::ReceiveBuffer> receives_;

@@ -119,6 +119,8 @@ Status Trainer::compute_stage() {
     }
     MUSTER_RETURN_IF_ERROR(
         stage_->compute(step, parameters_, *sums_, *group_, *team_, clock_, long_wait()));
+    report_.data_seconds += stage_->spent().reading;
+    report_.communicate_seconds += stage_->spent().waiting;
     MUSTER_RETURN_IF_ERROR(at(point::kBackward));
     // Of one copy's processes one counts.
     if (is_first_in_group()) {
@@ -126,6 +128,15 @@ Status Trainer::compute_stage() {
     }
   }
   return begin_sum();
+}
+
+/// What this process has to compute of a step, in logical ranks with the whole model.
+double Trainer::part_ranks() const {
+  double all = 0;
+  for (const Stage& one : plan_->stages) all += static_cast<double>(one.cost);
+  const Stage& own = plan_->stages[static_cast<std::size_t>(config_.place / config_.slices)];
+  const double share = all > 0 ? static_cast<double>(own.cost) / all / config_.slices : 0;
+  return share * count_ranks(assignment_.nodes[static_cast<std::size_t>(rank())]);
 }
 
 /// Who makes the squares of which blocks. With shards nobody has the gradients of all of its part,

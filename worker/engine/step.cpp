@@ -374,6 +374,7 @@ Result<bool> Trainer::train_step() {
   MUSTER_RETURN_IF_ERROR(compute());
   report_.compute_seconds =
       since(mark, clock_.mono_now()) - report_.data_seconds - report_.communicate_seconds;
+  if (is_split()) report_.part_ranks = part_ranks();
   last_work_ = mark;
   MUSTER_RETURN_IF_ERROR(sum_gradients());
   MUSTER_RETURN_IF_ERROR(complete_state());

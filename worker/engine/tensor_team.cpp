@@ -43,15 +43,24 @@ void TensorTeam::make(const Product& product, const std::function<void(const Par
     }
     status_ = hand_on(product, tile_rows, tick, under_way);
   }
-  if (status_ && under_way) status_ = under_way->wait(clock_.mono_now() + wait_max_);
+  if (status_ && under_way) status_ = wait_for(*under_way);
+}
+
+Status TensorTeam::wait_for(comm::Work& work) {
+  const MonoTime began = clock_.mono_now();
+  const Status done = work.wait(began + wait_max_);
+  waited_ += clock_.mono_now() - began;
+  return done;
 }
 
 void TensorTeam::gather(std::span<float> values, std::span<const std::size_t> offsets) {
   if (!status_) return;
   std::vector<std::size_t> bytes;
   for (const std::size_t offset : offsets) bytes.push_back(offset * sizeof(float));
+  const MonoTime began = clock_.mono_now();
   status_ = comm::all_gather(processes_, stamp_, std::as_writable_bytes(values), bytes,
-                             clock_.mono_now() + wait_max_);
+                             began + wait_max_);
+  waited_ += clock_.mono_now() - began;
 }
 
 /// Where in so many values each process's rows begin.
@@ -99,7 +108,7 @@ Status TensorTeam::hand_on(const Product& product, std::size_t tile_rows, std::s
   // Between processes of one machine moving bytes is work, for which they need no wire.
   if (!processes_.shares_memory()) work->proceed_alone();
   std::swap(work, under_way);
-  return work ? work->wait(clock_.mono_now() + wait_max_) : Status();
+  return work ? wait_for(*work) : Status();
 }
 
 }  // namespace muster::engine

@@ -55,10 +55,13 @@ class TensorTeam {
 
   std::size_t size() const { return static_cast<std::size_t>(processes_.size()); }
   std::size_t rank() const { return static_cast<std::size_t>(processes_.rank()); }
+  /// How long it has waited for the others so far.
+  nanoseconds waited() const { return waited_; }
   /// The first error there was, as of comm::Work::wait; after it nothing is computed.
   const Status& status() const { return status_; }
 
  private:
+  Status wait_for(comm::Work& work);
   std::vector<std::size_t> offsets_of_rows(std::size_t values, std::size_t columns) const;
   Status hand_on(const Product& product, std::size_t tile_rows, std::size_t tick,
                  std::unique_ptr<comm::Work>& under_way);
@@ -68,6 +71,7 @@ class TensorTeam {
   const milliseconds wait_max_;
   const std::uint64_t stamp_;
   Status status_;
+  nanoseconds waited_{};
   std::vector<comm::SendBuffer> sends_;  ///< of one tick
   std::vector<comm::ReceiveBuffer> receives_;
 };

@@ -170,6 +170,7 @@ class Trainer {
   Result<std::vector<Greeting>> as_sharded_groups(const std::vector<Greeting>& greetings);
   Status share_recorded();
   Status build_stage();
+  double part_ranks() const;
   Status compute_stage();
   void plan_squares();
   Result<std::vector<float>> squares_of_model(std::uint64_t stamp);

@@ -184,7 +184,10 @@ struct StepReport {
   double record_seconds = 0, evaluate_seconds = 0, checkpoint_seconds = 0;
   std::uint64_t sent_bytes = 0;                 ///< of this process since its start
   std::uint64_t logical_rank_computations = 0;  ///< of this process since its start
-  std::int64_t checkpoint_step = -1;            ///< newest complete one
+  /// What it has to compute of a step, in logical ranks with the whole model, as its graph
+  /// foretells it; 0 where it has all of that.
+  double part_ranks = 0;
+  std::int64_t checkpoint_step = -1;  ///< newest complete one
   std::int64_t membership_epoch = 0;
   /// Blocks of the optimiser's state with fewer copies than there are to be, before this step; what
   /// this process was given of copies while it was made.

@@ -172,8 +172,15 @@ std::optional<Pace> PaceBook::pace() const {
     for (const Entry& entry : steps_) values.push_back(value_of(entry.sample));
     return usual(std::move(values));
   };
-  Pace pace;
   const StepSample& last = steps_.back().sample;
+  const auto alone = [&](auto value_of) {
+    if (!last.is_of_part) return over(value_of);
+    std::vector<double> values;
+    values.reserve(steps_.size());
+    for (const Entry& entry : steps_) values.push_back(value_of(entry.sample));
+    return element_at(values, values.size() / 8);
+  };
+  Pace pace;
   pace.epoch = last.epoch;
   pace.step = last.step;
   pace.rank = last.rank;
@@ -181,12 +188,17 @@ std::optional<Pace> PaceBook::pace() const {
       over([](const StepSample& one) { return static_cast<double>(one.logical_ranks); });
   pace.logical_ranks = static_cast<int>(std::clamp(share, 0.0, static_cast<double>(kMostRank)));
   pace.whole = to_micros(over([](const StepSample& one) { return one.whole_seconds; }));
-  pace.data = to_micros(over([](const StepSample& one) { return one.data_seconds; }));
-  pace.files = to_micros(over([](const StepSample& one) { return one.files_seconds; }));
+  pace.data = to_micros(alone([](const StepSample& one) { return one.data_seconds; }));
+  pace.files = to_micros(alone([](const StepSample& one) { return one.files_seconds; }));
   pace.starved = to_micros(over([](const StepSample& one) { return one.starved_seconds; }));
-  pace.compute = to_micros(over([](const StepSample& one) {
+  pace.compute = to_micros(alone([](const StepSample& one) {
     return one.whole_seconds - one.data_seconds - one.communicate_seconds - one.files_seconds;
   }));
+  if (last.is_of_part) {
+    pace.usual_wait = to_micros(
+        over([](const StepSample& one) { return one.whole_seconds - one.communicate_seconds; }));
+    return pace;
+  }
   std::vector<Wait> waits;
   for (std::size_t peer = 0; peer < waited_before_.size(); ++peer) {
     if (static_cast<int>(peer) == last.rank) continue;

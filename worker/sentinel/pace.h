@@ -33,19 +33,20 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 
-/// One trainer over its newest steps. Times are those of a usual step: medians; of waits what is
-/// reached in seven steps of eight, because only who is late nearly always slows the gang.
+/// One trainer over its newest steps. Times are those of a usual step: medians; of waits, and of
+/// what a part of a model takes alone, what is reached in seven steps of eight, because only who is
+/// late nearly always slows the gang.
 struct Pace {
   std::int64_t epoch = 0;                   ///< of the view
   std::int64_t step = 0;                    ///< the newest one in it
   int rank = 0;                             ///< among the trainers of that view
-  int logical_ranks = 0;                    ///< computed in a step
+  int logical_ranks = 0;                    ///< computed in a step; of parts: see part_pace.h
   microseconds whole{};                     ///< from the end of a step to the end of the next
   microseconds data{}, compute{}, files{};  ///< what it does alone
   microseconds starved{};                   ///< waiting for a processor, whatever it had to do
   /// False of those who own no block of the sum: they see a late one through others only.
   bool waits_for_all = false;
-  microseconds usual_wait{};  ///< for whoever is not in `waits`
+  microseconds usual_wait{};  ///< for whoever is not in `waits`; of parts: see part_pace.h
   std::vector<Wait> waits;    ///< at most kMostWaits, by rank
   bool operator==(const Pace&) const = default;
 };
@@ -55,6 +56,7 @@ struct StepSample {
   std::int64_t epoch = 0, step = 0;
   int rank = 0;
   std::int64_t logical_ranks = 0;
+  bool is_of_part = false;  ///< the trainer has a part of the model (part_pace.h)
   double whole_seconds = 0, data_seconds = 0, communicate_seconds = 0, files_seconds = 0,
          starved_seconds = 0;
   /// By rank, summed over the steps of this membership; empty when it does not wait for all.

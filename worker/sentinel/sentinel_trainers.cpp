@@ -17,6 +17,7 @@
 
 #include "common/log.h"
 #include "worker/sentinel/memory.h"
+#include "worker/sentinel/part_pace.h"
 #include "worker/sentinel/sentinel_worker.h"
 
 namespace muster::sentinel {
@@ -234,7 +235,10 @@ void SentinelWorker::take_pace(TrainerProcess& process, const Pace& pace) {
   }
   membership_->set_paces(std::move(own));
   const View& view = membership_->view();
-  const std::vector<Slowness> verdicts = judge_paces(membership_->paces(), hosts_of(view));
+  const Split split = split_of(process.launch.training);
+  const std::vector<Slowness> verdicts =
+      split.processes() > 1 ? judge_parts(membership_->paces(), parts_of(view, split))
+                            : judge_paces(membership_->paces(), hosts_of(view));
   const auto rank = static_cast<std::size_t>(pace.rank);
   if (pace.epoch != view.epoch || rank >= verdicts.size()) return;
   metrics_.set_step_delay(process.launch.local_rank, verdicts[rank].delay);
