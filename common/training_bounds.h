@@ -18,6 +18,9 @@ inline constexpr int kMaxGptWidth = 16'384;
 inline constexpr int kMaxContextLength = 4096;
 inline constexpr int kByteTokens = 256;  ///< of a text
 inline constexpr int kMaxVocabularySize = 1 << 20;
+/// Weights of attention are drawn by 16 bits: of those that stay there are within 2 % as many as
+/// there should be, and above 65535/65536 none would be left.
+inline constexpr float kMaxAttentionDropout = 0.999F;
 inline constexpr int kMaxBatchSize = 1 << 24;
 /// Of one step, samples x contextLength: how many were foretold right is counted in a float.
 inline constexpr int kMaxBatchTokens = 1 << 24;

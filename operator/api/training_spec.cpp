@@ -88,6 +88,16 @@ void read_dropout(JsonReader& in, const Json& json, const char* field, Json& out
   out[field] = text;
 }
 
+void read_attention_dropout(JsonReader& in, const Json& json, Json& out) {
+  const char* const field = "attentionDropout";
+  std::string text = "0";
+  const auto share = read_decimal(in, json, field, text, "0.1");
+  if (share && !(*share >= 0 && *share <= bounds::kMaxAttentionDropout)) {
+    in.fail(field, "must be from 0 to 0.999, not " + in_quotes(text));
+  }
+  out[field] = text;
+}
+
 Status read_mlp(const Json& json, const std::string& path, Json& out) {
   SpecReader in(json, path);
   out = Json{{"hidden", Json::array()}};
@@ -131,9 +141,8 @@ Status read_gpt(const Json& json, const std::string& path, Json& out) {
   int vocabulary_size = bounds::kByteTokens;
   in.optional("vocabularySize", vocabulary_size, {2, bounds::kMaxVocabularySize});
   Json dropouts;
-  for (const char* field : {"dropout", "attentionDropout"}) {
-    read_dropout(in, json, field, dropouts);
-  }
+  read_dropout(in, json, "dropout", dropouts);
+  read_attention_dropout(in, json, dropouts);
   if (in.status() && width % heads != 0) {
     in.fail("width", "is " + std::to_string(width) + ", not a multiple of heads (" +
                          std::to_string(heads) + ")");

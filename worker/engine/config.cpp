@@ -100,7 +100,8 @@ void read_gpt(JsonReader& fields, TrainingConfig& config) {
   fields.required("contextLength", gpt.context_length, {1, bounds::kMaxContextLength});
   fields.optional("vocabularySize", gpt.vocabulary_size, {2, bounds::kMaxVocabularySize});
   read_dropout(fields, "dropout", gpt.dropout);
-  read_dropout(fields, "attentionDropout", gpt.attention_dropout);
+  read_decimal(fields, "attentionDropout", gpt.attention_dropout, "from 0 to 0.999, like \"0.1\"",
+               [](float v) { return v >= 0 && v <= bounds::kMaxAttentionDropout; });
   if (!fields.status()) return;
   if (gpt.width % gpt.heads != 0) {
     fields.fail("width", "must be a multiple of heads (" + std::to_string(gpt.heads) + "); it is " +

@@ -134,8 +134,11 @@ TEST_CASE("a transformer is read with its text, and refused with images") {
                "spec.training.model.gpt.contextLength: "));
   CHECK(begins(sentence("/model/gpt/depth", 1), "spec.training.model.gpt.depth: "));
   CHECK(begins(sentence("/model/gpt/dropout", "1"), "spec.training.model.gpt.dropout: "));
-  CHECK(begins(sentence("/model/gpt/attentionDropout", "1"),
-               "spec.training.model.gpt.attentionDropout: "));
+  CHECK(begins(sentence("/model/gpt/attentionDropout", "0.9991"),
+               "spec.training.model.gpt.attentionDropout: must be a decimal string from 0 to "
+               "0.999, "));
+  json["model"]["gpt"]["attentionDropout"] = "0.999";
+  CHECK(parse_training(json).has_value());
   json["model"]["gpt"]["attentionDropout"] = "0.1";
   const auto dropped = parse_training(json);
   REQUIRE(dropped.has_value());
