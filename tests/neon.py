@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Builds the kernels and their tests for 64-bit ARM and runs those of matrix products and dropout there, by qemu's user mode:
-NEON must give the bits of the scalar chains, and nothing else of the tests runs it on an x86-64 machine.
+NEON must give the bits of the scalar chains, in fp32 and in bfloat16, and nothing else of the tests runs it on an x86-64 machine.
 
     tests/neon.py [--build]      build/neon; --build: nothing is run
 """
@@ -22,7 +22,7 @@ FLAGS = ["-std=c++20", "-O2", "-ffp-contract=off", "-fno-fast-math", "-Wall", "-
 # Headers that are the same for every machine; the rest of /usr/include is this one's.
 HEADERS = ["hwy", "doctest"]
 TESTS = ["attention_test.cpp", "linear_test.cpp", "reduce_test.cpp", "context_test.cpp", "transformer_test.cpp"]
-OPTIONS = ["--test-case=*product*,*gradient*,*sum*,*target*,*dropout*"]
+OPTIONS = ["--test-case=*product*,*gradient*,*sum*,*chain*,*row*,*target*,*dropout*"]
 MAIN = """#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 

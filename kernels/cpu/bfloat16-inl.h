@@ -1,4 +1,4 @@
-// Register tiles of bfloat16 products for one instruction set of x86. Included by a file that has
+// Register tiles of bfloat16 products for one instruction set. Included by a file that has
 // defined, all with MUSTER_TARGET and in its anonymous namespace: V (floats), P (a pair
 // as it enters a step), kVector, kTileRows, kVectorsMax, zero, load, store, left, right
 // and step. The accumulators are named variables, as in gemm_tiles.cpp.

@@ -76,6 +76,8 @@ namespace avx512bf16 {
 void pack_along(const float* from, std::size_t steps, Pair fill, Pair* out);
 void pack_across(const float* first, const float* second, std::size_t n, Pair fill, Pair* out);
 }  // namespace avx512bf16
+#elif defined(__aarch64__)
+extern const PairTable kNeonPairs;
 #endif
 
 }  // namespace muster::kernels::cpu

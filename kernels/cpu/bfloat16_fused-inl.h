@@ -1,8 +1,7 @@
-// Tiles of bfloat16 products by two fused multiply-adds a pair, with denormals flushed by the mode
-// of the processor for the time of a tile. Included by a file that has defined, all with
-// MUSTER_TARGET and in its anonymous namespace: V (floats), I (as many words), kVector, kTileRows,
-// kVectorsMax, zero, load, store, words, all, high and low (the halves of each pair as floats) and
-// fused.
+// Tiles of bfloat16 products by two fused multiply-adds a pair, for a processor whose mode flushes
+// denormals. Included by a file that has defined, all with MUSTER_TARGET and in its anonymous
+// namespace: V (floats), I (as many words), kVector, kTileRows, kVectorsMax, zero, load, store,
+// words, all, high and low (the halves of each pair as floats) and fused.
 #pragma once
 
 /// The two halves of each pair as floats.
@@ -20,6 +19,7 @@ MUSTER_INLINE V step(P a, P b, V sum) { return fused(a.low, b.low, fused(a.high,
 
 #include "kernels/cpu/bfloat16-inl.h"
 
+#if defined(__x86_64__)
 /// With results and operands below the least normal number taken as zero.
 template <std::size_t kWidth, bool kByRows>
 MUSTER_TARGET void flushing(const PairTile& tile) {
@@ -29,3 +29,4 @@ MUSTER_TARGET void flushing(const PairTile& tile) {
   sum_tile<kWidth, kByRows>(tile);
   _mm_setcsr(mode);
 }
+#endif

@@ -77,6 +77,9 @@ std::span<const PairTable* const> runnable_pairs() {
     return dots;
   }
   if (best_target() == Target::kAvx2) return avx2;
+#elif defined(__aarch64__)
+  static const PairTable* const neon[] = {&kNeonPairs};
+  if (best_target() == Target::kNeon) return neon;
 #endif
   static const PairTable* const plain[] = {&kScalarPairs};
   return plain;

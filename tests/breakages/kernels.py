@@ -8,6 +8,7 @@ RANK_BLOCKS = "kernels/cpu/rank_blocks.h"
 PAIRS = "kernels/cpu/bfloat16.h"
 BFLOAT16_STEP = "kernels/cpu/bfloat16_step.h"
 PAIRS_FUSED = "kernels/cpu/bfloat16_fused-inl.h"
+PAIRS_NEON = "kernels/cpu/bfloat16_neon.cpp"
 PAIRS_DOT = "kernels/cpu/bfloat16_avx512_dot.cpp"
 PAIRS_PRODUCT = "kernels/cpu/bfloat16_product.cpp"
 SOFTMAX = "kernels/cpu/softmax.cpp"
@@ -20,9 +21,15 @@ POOLING = "kernels/cpu/pooling.cpp"
 CONVOLUTION = "kernels/cpu/convolution.cpp"
 REDUCE = "kernels/cpu/reduce.cpp"
 
+NEON = "neon"  # the kernels' tests on ARM
+
 
 def kernel(name, file, right, wrong):
     return Breakage(name, file, right, wrong, "test_kernels")
+
+
+def on_arm(name, file, right, wrong):
+    return Breakage(name, file, right, wrong, NEON)
 
 
 def cuda(name, file, right, wrong):
@@ -44,12 +51,22 @@ BREAKAGES = [
            "__builtin_bit_cast(I, packed)"),
     kernel("what rounds up to the least normal number is flushed", BFLOAT16_STEP, ">= kLeast * 0x1p64F)", "> kLeast * 0x1p64F)"),
     kernel("what lies just below the least normal number stays", BFLOAT16_STEP, "if (magnitude == kLeast &&", "if (magnitude == kLeast ||"),
+    on_arm("NEON keeps denormal results", PAIRS_NEON, "set_control(mode | kFlushToZero);", "set_control(mode | kFlushToZero * 0);"),
+    on_arm("NEON is not asked what it has flushed", PAIRS_NEON, "if ((status() & kUnderflow) != 0) sum_exactly",
+           "if ((status() & kUnderflow << 8) != 0) sum_exactly"),
+    on_arm("the second vector of an exact tile begins as the first", PAIRS_NEON, "tile.goes_on ? load(start + (i * kWidth + j) * kVector)",
+           "tile.goes_on ? load(start + (i * kWidth + 0) * kVector)"),
+    on_arm("NEON keeps what lies just below the least normal number", PAIRS_NEON, "vdupq_n_f32(0x1p-62F)));", "vdupq_n_f32(0x1p-63F)));"),
+    on_arm("NEON rounds ties of bfloat16 down", PAIRS_NEON, "vaddq_u32(vaddq_u32(value, vdupq_n_u32(0x7FFFU)), odd)",
+           "vaddq_u32(vaddq_u32(value, vdupq_n_u32(0x7FFFU)), vandq_u32(odd, vdupq_n_u32(0)))"),
     kernel("blocks of a bfloat16 chain begin at zero", PAIRS_PRODUCT, "product.goes_on || steps.begin != 0;", "product.goes_on;"),
     kernel("a part of a bfloat16 chain begins at zero", PAIRS_PRODUCT, "product.goes_on || steps.begin != 0;", "steps.begin != 0;"),
     kernel("a bfloat16 edge goes on from nothing", PAIRS_PRODUCT, "if (!whole_ && tile.goes_on) copy_in(edge_);", ""),
     kernel("bfloat16 ranks are not merged along the tree", PAIRS_PRODUCT, "(bits & 1) != 0", "(bits & 2) != 0"),
     kernel("further rows of a bfloat16 gradient begin at zero", PAIRS_PRODUCT,
            "if (links.from == nullptr && tile.goes_on) cells.copy_in(sums);", ""),
+    kernel("so much of attention may be dropped that nothing stays", "common/training_bounds.h", "kMaxAttentionDropout = 0.999F",
+           "kMaxAttentionDropout = 0.99999F"),
     kernel("the bias of a whole tile is left out", TILES, "    if (tile.bias != nullptr) {\n      MUSTER_EACH_ROW(MUSTER_BIAS)",
            "    if (tile.bias == tile.c) {\n      MUSTER_EACH_ROW(MUSTER_BIAS)"),
     kernel("the bias of an edge is left out", TILES, "if (tile.bias != nullptr) value = add(value, load_first(mask, tile.bias + j));", ""),

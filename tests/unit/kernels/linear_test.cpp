@@ -537,6 +537,12 @@ TEST_CASE("bfloat16: sums about the least normal number are flushed as the proce
       cpu::linear_forward(context, s.M, s.N, s.K, x.data(), w.data(), nullptr,
                           kernels::Activation::kNone, y.data());
       CHECK(mismatches(y, expected, expected.size()) == 0);
+      poison(y);
+      for (const cpu::ChainPart part : {cpu::ChainPart{0, 3, false}, {3, s.K - 3, true}}) {
+        cpu::linear_forward_part(context, s.M, s.N, s.K, part, x.data(), w.data(), nullptr,
+                                 kernels::Activation::kNone, y.data());
+      }
+      CHECK(mismatches(y, expected, expected.size()) == 0);
     });
   }
   CHECK(least > 300);
