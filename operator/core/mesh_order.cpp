@@ -12,8 +12,9 @@ namespace {
 
 /// What crosses one link out of a node or a domain.
 struct Load {
-  std::vector<int> inside;  ///< processes behind it, by stage
-  int pairs = 0;            ///< of neighbours in a copy of which one is behind it
+  std::vector<int> inside;   ///< processes behind it, by stage that they have
+  std::vector<int> workers;  ///< behind it, by stage that a process of theirs has
+  int pairs = 0;             ///< of neighbours in a copy of which one is behind it
   double bytes_per_second = 0;
 };
 
@@ -31,8 +32,12 @@ class Loads {
       }
     }
     for (auto* links : {&cards_, &uplinks_}) {
-      for (auto& [number, load] : *links) load.inside.assign(as_index(work.stages), 0);
+      for (auto& [number, load] : *links) {
+        load.inside.assign(as_index(work.stages), 0);
+        load.workers.assign(as_index(work.stages), 0);
+      }
     }
+    workers_.assign(as_index(work.stages), 0);
     for (int process = 0; process < copies() * work.stages; ++process) count(process);
     for (int copy = 0; copy < copies(); ++copy) hand_on(copy * work.stages);
   }
@@ -44,11 +49,9 @@ class Loads {
     double exchange = 0, hand_on = 0;
     for (const auto* links : {&cards_, &uplinks_}) {
       for (const auto& [number, load] : *links) {
-        std::int64_t flows = 0;
-        for (const std::int64_t inside : load.inside) flows += inside * (copies() - inside);
         const double bytes =
-            static_cast<double>(flows) * work_.gradient_bytes / work_.stages / copies();
-        exchange = std::max(exchange, 2 * bytes / load.bytes_per_second);
+            static_cast<double>(parts_sent(load)) * work_.gradient_bytes / work_.stages / copies();
+        exchange = std::max(exchange, bytes / load.bytes_per_second);
         hand_on = std::max(hand_on, load.pairs * handed_on / load.bytes_per_second);
       }
     }
@@ -60,10 +63,29 @@ class Loads {
   int parent(int domain) const { return topology_.domains[as_index(domain)].parent; }
   int node_of(int process) const { return nodes_[as_index(process / work_.processes)]; }
 
+  /// Parts of stages' gradients, each what one copy adds up, that leave through it, and as many
+  /// come. A worker adds up what its processes have of a stage: for each process elsewhere it sends
+  /// a part once, and what each of its own has made of all once to each other worker.
+  std::int64_t parts_sent(const Load& load) const {
+    std::int64_t parts = 0;
+    for (std::size_t stage = 0; stage < load.inside.size(); ++stage) {
+      const std::int64_t inside = load.inside[stage], workers = load.workers[stage];
+      parts += workers * (copies() - inside) + inside * (workers_[stage] - workers);
+    }
+    return parts;
+  }
+
   void count(int process) {
-    const int node = node_of(process), stage = process % work_.stages;
-    ++cards_[node].inside[as_index(stage)];
-    for (int d = leaf(node); d != common_; d = parent(d)) ++uplinks_[d].inside[as_index(stage)];
+    const int node = node_of(process);
+    const std::size_t stage = as_index(process % work_.stages);
+    const int first = process % work_.processes < work_.stages ? 1 : 0;  // of its stage and worker
+    const auto add = [&](Load& load) {
+      ++load.inside[stage];
+      load.workers[stage] += first;
+    };
+    workers_[stage] += first;
+    add(cards_[node]);
+    for (int d = leaf(node); d != common_; d = parent(d)) add(uplinks_[d]);
   }
 
   /// What the copy whose first process this is hands on.
@@ -85,6 +107,7 @@ class Loads {
   const MeshWork& work_;
   int common_ = 0;
   std::map<int, Load> cards_, uplinks_;
+  std::vector<int> workers_;  ///< of all, by stage that they have
 };
 
 }  // namespace

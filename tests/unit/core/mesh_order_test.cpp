@@ -79,6 +79,14 @@ TEST_CASE("workers with a part of a copy go with those who have the same part") 
   CHECK(nodes == std::vector<int>{0, 2, 1, 3});
 }
 
+TEST_CASE("a worker with a stage of several copies sends its gradient once") {
+  // Three copies of four stages in two workers: of each stage one worker has two and one has one.
+  const Topology topology = racks({1, 1});
+  const StepModel model(topology, {});
+  // Of each stage's 3 MB a third goes out for each copy elsewhere, and a third for each own one.
+  CHECK(mesh_seconds(model, {4, 6, 12e6, 0}, one_each(topology)) == doctest::Approx(12.0));
+}
+
 TEST_CASE("hardly any order of all is better") {
   struct Case {
     std::vector<int> hosts;
