@@ -1,7 +1,7 @@
-// `muster completion bash|zsh|fish`: a script by which a shell completes commands and flags.
+// `muster completion bash|zsh|fish`: a script by which a shell completes what stands behind
+// `muster`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <string>
 
@@ -9,8 +9,8 @@ namespace muster::cli {
 
 inline constexpr std::array kCompletionShells{"bash", "zsh", "fish"};
 
-/// The script for one of kCompletionShells, made of what `app` parses: every command with its line
-/// and every flag. What is no flag is completed with files. Pure.
-std::string completion_script(const CLI::App& app, const std::string& shell);
+/// The script for one of kCompletionShells. For each word it asks the program that the line begins
+/// with (cli/complete_words); a program that does not answer leaves it files. Pure.
+std::string completion_script(const std::string& shell);
 
 }  // namespace muster::cli

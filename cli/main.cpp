@@ -8,9 +8,13 @@
 #include <csignal>
 #include <cstdio>
 #include <initializer_list>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "cli/complete_words.h"
 #include "cli/completion.h"
 #include "cli/job_file_options.h"
 #include "cli/kube_commands.h"
@@ -228,6 +232,16 @@ CLI::App* add_completion(CLI::App& app, std::string& shell) {
   return completion;
 }
 
+/// The words that a shell, or kubectl for one, wants to have completed; nothing where nobody does.
+std::optional<std::vector<std::string>> words_to_complete(int argc, char** argv) {
+  if (argc < 1) return std::nullopt;
+  if (std::string_view(argv[0]).ends_with(muster::cli::kKubectlCompletes)) {
+    return std::vector<std::string>(argv + 1, argv + argc);
+  }
+  if (argc < 2 || std::string_view(argv[1]) != muster::cli::kCompleteCommand) return std::nullopt;
+  return std::vector<std::string>(argv + 2, argv + argc);
+}
+
 /// A sentence about a first word that is no command; empty where there is nothing to say.
 std::string about_unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return "";
@@ -264,6 +278,9 @@ int main(int argc, char** argv) {
   muster::cli::KubeCommands kube(app);
   std::string shell;
   const CLI::App* completion = add_completion(app, shell);
+  if (const auto words = words_to_complete(argc, argv)) {
+    return muster::cli::complete_command(app, *words, own_environment(), clock);
+  }
   const std::string unknown =
       about_unknown_command(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   if (!unknown.empty()) {
@@ -280,7 +297,7 @@ int main(int argc, char** argv) {
   // Before any signal is blocked: whoever waits for its writer may interrupt.
   if (reads_standard_input(app)) (void)muster::cli::standard_input();
   if (completion->parsed()) {
-    const std::string script = muster::cli::completion_script(app, shell);
+    const std::string script = muster::cli::completion_script(shell);
     return std::fputs(script.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
                ? 0
                : muster::contract::exit_code::kInternal;

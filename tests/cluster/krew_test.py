@@ -100,6 +100,10 @@ class KrewTest(unittest.TestCase):
         said = run([os.path.join(tools, "kubectl"), "muster", "get", "--help"],
                    env={"PATH": f"{path}:{tools}:/usr/bin:/bin", "HOME": self.directory})
         self.assertIn("kubectl muster get", said)
+        environment = {"PATH": f"{path}:{tools}:/usr/bin:/bin", "HOME": self.directory, "KREW_ROOT": os.path.dirname(path)}
+        run(["sh", "-c", plugin["spec"]["caveats"].splitlines()[-1]], env=environment)
+        said = run([os.path.join(tools, "kubectl"), "__complete", "muster", "su"], env=environment)
+        self.assertRegex(said, r"(?m)^suspend\t.*\n:4$")
         linked = run(["ldd", os.path.realpath(os.path.join(path, "kubectl-muster"))])
         others = [line for line in linked.splitlines() if "=> /" in line and self.directory not in line]
         self.assertEqual([line for line in others if not re.search(r"lib(c|m)\.so", line)], [])
