@@ -40,7 +40,8 @@ Status check_local(const api::TrainingJobSpec& spec) {
   return {};
 }
 
-/// What only pods have: none of it means anything to a process of this machine.
+/// What only pods have: none of it means anything to a process of this machine. These are fields of
+/// spec.worker that are kept as written.
 constexpr std::array<std::string_view, 15> kFieldsOfPods{
     "volumes",          "volumeMounts",     "shmSize",
     "resourceClaims",   "nodeSelector",     "affinity",
@@ -57,6 +58,11 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
     if (!spec.worker.pod_fields.contains(field)) continue;
     manifest["spec"]["worker"].erase(std::string(field));
     taken.push_back("spec.worker." + std::string(field));
+  }
+  // Processes are in this machine's network as it is; as pods there would be one a machine.
+  if (spec.worker.host_network) {
+    manifest["spec"]["worker"].erase("hostNetwork");
+    taken.emplace_back("spec.worker.hostNetwork");
   }
   if (spec.worker.resources.ephemeral_bytes > 0) {
     manifest["spec"]["worker"]["resources"].erase("ephemeralStorage");

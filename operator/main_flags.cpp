@@ -243,6 +243,17 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
         const Status right = api::check_copied_names(names);
         return right ? std::string() : right.error().message();
       });
+  app.add_option("--host-network-namespaces", flags.host_network_namespaces,
+                 "namespaces whose own programs may be in the network of their nodes "
+                 "(spec.worker.hostNetwork), * for all; given again, all of them (default: none)")
+      ->type_name("NAME,NAME...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->delimiter(',')
+      ->check([](const std::string& name) {
+        return is_dns_label(name) || name == "*"
+                   ? std::string()
+                   : "must be names of namespaces with commas between, or *";
+      });
   app.add_option("--price-list", flags.price_list,
                  "what nodes cost (YAML); status.cost of jobs is counted by it, until the next "
                  "start (default: none)")

@@ -41,8 +41,9 @@ struct Flags {
   std::string pod_groups;                       ///< v1beta1, v1alpha2, or empty = none are made
   std::vector<std::string> admission_policies;  ///< looked at from time to time; empty = none
   std::vector<std::string> pod_metadata;        ///< PodOptions::copied_names
-  std::string price_list;                       ///< file; empty = cost is not counted
-  double kube_api_qps = 0;                      ///< 0 = no limit
+  std::vector<std::string> host_network_namespaces;  ///< PodOptions
+  std::string price_list;                            ///< file; empty = cost is not counted
+  double kube_api_qps = 0;                           ///< 0 = no limit
   milliseconds resync_period{300'000};
   milliseconds pod_start_timeout{3'600'000};
   LogLevel log_level = LogLevel::kInfo;

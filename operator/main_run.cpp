@@ -285,6 +285,7 @@ Status Process::start_operator() {
   options.pods.default_image = flags_.worker_image;
   options.pods.worker_metrics_port = flags_.worker_metrics_port;
   options.pods.copied_names = flags_.pod_metadata;
+  options.pods.host_network_namespaces = flags_.host_network_namespaces;
   if (!flags_.pod_groups.empty()) {
     options.pods.pod_groups =
         flags_.pod_groups == "v1beta1" ? api::Kind::kPodGroup : api::Kind::kPodGroupV1Alpha2;

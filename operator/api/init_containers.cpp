@@ -143,6 +143,7 @@ Resources pod_resources(const WorkerSpec& worker) {
   Resources staying;
   staying.cpu_millis = staying.memory_bytes = 0;
   Resources most = worker.resources;
+  most.master_port = worker.host_network;
   const auto raise = [&](const Resources& now) {
     raise_to(most, now);
     most.ephemeral_bytes = std::max(most.ephemeral_bytes, now.ephemeral_bytes);

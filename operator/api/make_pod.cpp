@@ -1,6 +1,7 @@
 // The pod of one slot and the job's headless Service. Every field that reaches the pod is named
-// here: what a job could set to leave its box (host paths, host network, privileges, its own
-// security context, an API token) has no way in.
+// here: what a job could set to leave its box (host paths, privileges, its own security context, an
+// API token) has no way in. The node's network has one, for own programs; restricted_pod.cpp says
+// whose may go it.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -254,6 +255,22 @@ Json container_context(const TrainingJob& job) {
   return context;
 }
 
+/// In its node's network every port of a pod is the node's: what stands here the cluster's
+/// scheduler keeps others' pods off. First, for a reader of pods reads few of their ports.
+void put_master_port_first(Json& ports) {
+  if (ports.is_null()) ports = Json::array();
+  const auto is_it = [](const Json& port) {
+    return port.value("containerPort", 0) == kMasterPort && port.value("protocol", "TCP") == "TCP";
+  };
+  const auto own = std::find_if(ports.begin(), ports.end(), is_it);
+  Json first{{"containerPort", kMasterPort}, {"protocol", "TCP"}};
+  if (own != ports.end()) {
+    first = *own;
+    ports.erase(own);
+  }
+  ports.insert(ports.begin(), std::move(first));
+}
+
 Json make_container(const TrainingJob& job, const SlotPlacement& placement,
                     const PodOptions& options, Json mounts) {
   const WorkerSpec& worker = job.spec.worker;
@@ -281,6 +298,7 @@ Json make_container(const TrainingJob& job, const SlotPlacement& placement,
                                       {"containerPort", options.worker_metrics_port},
                                       {"protocol", "TCP"}});
   }
+  if (worker.host_network) put_master_port_first(container["ports"]);
   return container;
 }
 
@@ -480,6 +498,11 @@ Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOp
     pod.spec["initContainers"] = make_init_containers(job, placement, options);
   }
   if (!storage.volumes.empty()) pod.spec["volumes"] = std::move(storage.volumes);
+  if (job.spec.worker.host_network) {
+    pod.spec["hostNetwork"] = true;
+    // By the node's own resolver nobody would find the Service.
+    pod.spec["dnsPolicy"] = "ClusterFirstWithHostNet";
+  }
   if (!placement.node.empty()) {
     // It is one of those that the job selects.
     pod.spec["affinity"] = required_node_affinity(placement.node);

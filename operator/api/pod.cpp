@@ -79,6 +79,7 @@ void add(PodRequests& total, const PodRequests& more) {
   add(total.cpu_millis, more.cpu_millis);
   add(total.memory_bytes, more.memory_bytes);
   for (const auto& [name, count] : more.devices) add(total.devices[name], count);
+  total.master_port = total.master_port || more.master_port;
 }
 
 /// A list of amounts by resource.
@@ -110,7 +111,22 @@ struct ContainerRequests {
   bool stays = false;  ///< of those that start first: it runs as long as the pod
 };
 
-Status read_container(const Json& json, const std::string& path, ContainerRequests& out) {
+/// Whether a container of these ports holds kMasterPort of its node. UDP and SCTP are not told
+/// apart: nobody is known to use these there. What is no list of ports holds nothing: this is no
+/// reason to pass a pod over.
+bool holds_master_port(const Json& container, bool host_network) {
+  const auto ports = container.find("ports");
+  if (ports == container.end() || !ports->is_array()) return false;
+  return std::any_of(ports->begin(), ports->end(), [&](const Json& port) {
+    if (!port.is_object()) return false;
+    const auto host = port.find("hostPort"), own = port.find("containerPort");
+    if (host != port.end()) return *host == kMasterPort;
+    return host_network && own != port.end() && *own == kMasterPort;
+  });
+}
+
+Status read_container(const Json& json, const std::string& path, bool host_network,
+                      ContainerRequests& out) {
   JsonReader in(json, path);
   std::string restarts;
   in.optional("name", out.name, 253);
@@ -119,6 +135,7 @@ Status read_container(const Json& json, const std::string& path, ContainerReques
   read_object(in, "resources", [&](const Json& resources, const std::string& at) {
     return read_resource_requests(resources, at, out.amounts);
   });
+  if (in.status()) out.amounts.master_port = holds_master_port(json, host_network);
   return in.status();
 }
 
@@ -127,9 +144,13 @@ Status read_container(const Json& json, const std::string& path, ContainerReques
 /// processors and memory counts in place of that. Sources: Kubernetes' KEP-753 and KEP-2837.
 void read_requests(JsonReader& in, PodRequests& out, std::set<std::string>& staying) {
   PodRequests lasting, most;
+  bool host_network = false;
+  in.optional("hostNetwork", host_network);
   read_list(in, "initContainers", kMaxContainers, [&](const Json& item, const std::string& at) {
     ContainerRequests one;
-    const Status read = read_container(item, at, one);
+    const Status read = read_container(item, at, host_network, one);
+    // Host ports of what has ended before the others begin keep nobody off.
+    if (!one.stays) one.amounts.master_port = false;
     PodRequests now = lasting;
     add(now, one.amounts);
     raise_to(most, now);
@@ -141,7 +162,7 @@ void read_requests(JsonReader& in, PodRequests& out, std::set<std::string>& stay
   });
   read_list(in, "containers", kMaxContainers, [&](const Json& item, const std::string& at) {
     ContainerRequests one;
-    const Status read = read_container(item, at, one);
+    const Status read = read_container(item, at, host_network, one);
     add(lasting, one.amounts);
     return read;
   });
@@ -344,8 +365,11 @@ Json requests_to_json(const PodRequests& requests) {
 
 /// A spec that reads back as the pod's own fields, for a pod that has no whole one.
 Json least_spec(const Pod& pod) {
-  const Json container{{"name", contract::kContainerName},
-                       {"resources", {{"requests", requests_to_json(pod.requests)}}}};
+  Json container{{"name", contract::kContainerName},
+                 {"resources", {{"requests", requests_to_json(pod.requests)}}}};
+  if (pod.requests.master_port) {
+    container["ports"] = Json::array({{{"containerPort", kMasterPort}, {"hostPort", kMasterPort}}});
+  }
   Json spec{{"containers", Json::array({container})}};
   if (!pod.required_node.empty()) spec["affinity"] = required_node_affinity(pod.required_node);
   if (pod.held_by_kueue) {
@@ -383,7 +407,10 @@ Json init_container_statuses_to_json(const Pod& pod) {
 }  // namespace
 
 PodRequests::PodRequests(const Resources& worker)
-    : cpu_millis(worker.cpu_millis), memory_bytes(worker.memory_bytes), devices(worker.devices) {
+    : cpu_millis(worker.cpu_millis),
+      memory_bytes(worker.memory_bytes),
+      devices(worker.devices),
+      master_port(worker.master_port) {
   if (worker.gpus > 0) devices[worker.gpu_resource] = worker.gpus;
   if (worker.ephemeral_bytes > 0) devices[kEphemeralStorage] = worker.ephemeral_bytes;
 }

@@ -33,6 +33,7 @@ struct PodRequests {
   std::int64_t cpu_millis = 0, memory_bytes = 0;
   /// Of device plugins, by resource, and kEphemeralStorage in bytes; above 0.
   std::map<std::string, std::int64_t> devices;
+  bool master_port = false;  ///< TCP port kMasterPort of the node itself, as a host port
   PodRequests() = default;
   /// Of a worker's pod. Implicit: these are what it takes (pod_resources).
   PodRequests(const Resources& worker);
@@ -48,6 +49,7 @@ void raise_to(Most& most, const Other& other) {
   for (const auto& [name, amount] : other.devices) {
     most.devices[name] = std::max(most.devices[name], amount);
   }
+  most.master_port = most.master_port || other.master_port;
 }
 
 /// Keys of the taints that a worker with these resources bears whatever its job says: nodes with
@@ -187,6 +189,8 @@ struct PodOptions {
   /// Which of its own labels and annotations a job hands on to its pods: names, or with a * at the
   /// end what names begin with. check_copied_names has seen them.
   std::vector<std::string> copied_names{};
+  /// Namespaces whose own programs may be in the network of their nodes; "*": all.
+  std::vector<std::string> host_network_namespaces{};
 };
 
 /// Whether pods may be given what is named so by whoever may make jobs. What Muster and Kubernetes
@@ -195,7 +199,8 @@ struct PodOptions {
 Status check_copied_names(const std::string& names);
 
 /// The pod of one slot, built from an allow-list: nothing of the job's reaches it unchecked, and it
-/// meets Pod Security `restricted`. Pure. The gang is status.targetWorkers strong
+/// meets Pod Security `restricted`, but for the node's network where worker.hostNetwork asks for
+/// that. Pure. The gang is status.targetWorkers strong
 /// (spec.worker.count before that is decided); an own program's gang restarts as one, so its
 /// MASTER_ADDR is slot 0's pod of `placement.attempt`. With more than kMaxTfConfigWorkers workers
 /// TF_CONFIG is left out: it lists every one of them in every pod.
@@ -203,8 +208,10 @@ inline constexpr int kMaxTfConfigWorkers = 512;
 inline constexpr int kMasterPort = 29'500;
 Pod make_pod(const TrainingJob& job, const SlotPlacement& placement, const PodOptions& options);
 /// Whether a built pod meets Pod Security `restricted` and has nothing in it that make_pod would
-/// not set. Errors: kForbidden, with what is wrong.
-Status check_restricted(const Pod& pod);
+/// not set; in these namespaces (PodOptions) it may be in the network of its node. Errors:
+/// kForbidden, with what is wrong.
+Status check_restricted(const Pod& pod,
+                        const std::vector<std::string>& host_network_namespaces = {});
 Service make_service(const TrainingJob& job);
 /// minAvailable is spec.worker.min.
 DisruptionBudget make_disruption_budget(const TrainingJob& job);

@@ -14,6 +14,8 @@ namespace {
 
 using FieldNames = std::initializer_list<std::string_view>;
 
+constexpr std::string_view kHostNetworkNames = "ClusterFirstWithHostNet";
+
 const Json& member_or_null(const Json& object, const char* name) {
   static const Json kNull;
   if (!object.is_object()) return kNull;
@@ -106,9 +108,31 @@ Status check_container(const Json& container, const std::string& path, bool is_w
   return check_container_context(member_or_null(container, "securityContext"));
 }
 
+/// Whether it is in a network of its own, or may be in its node's. Whoever is there finds the
+/// Service's names by this policy for names alone.
+Status check_network(const Pod& pod, const std::vector<std::string>& host_network_namespaces) {
+  const Json& host = member_or_null(pod.spec, "hostNetwork");
+  const Json& names = member_or_null(pod.spec, "dnsPolicy");
+  if (host.is_null()) return names.is_null() ? Status() : breaks("spec.dnsPolicy is set");
+  if (host != true) return breaks("spec.hostNetwork is not true");
+  const std::string& own = pod.meta.namespace_name;
+  const bool may = std::any_of(host_network_namespaces.begin(), host_network_namespaces.end(),
+                               [&](const std::string& one) { return one == "*" || one == own; });
+  if (may && names != kHostNetworkNames) {
+    return breaks("spec.dnsPolicy is not " + std::string(kHostNetworkNames));
+  }
+  if (may) return {};
+  return Error(ErrorCode::kForbidden,
+               "is to be in the network of its node (spec.worker.hostNetwork), which pods of "
+               "namespace " +
+                   own +
+                   " may not: leave that out, or have the namespace added to the operator's "
+                   "--host-network-namespaces (in the chart worker.hostNetworkNamespaces)");
+}
+
 }  // namespace
 
-Status check_restricted(const Pod& pod) {
+Status check_restricted(const Pod& pod, const std::vector<std::string>& host_network_namespaces) {
   const Json& spec = pod.spec;
   MUSTER_RETURN_IF_ERROR(has_only(spec, "spec",
                                   {"containers",
@@ -130,10 +154,13 @@ Status check_restricted(const Pod& pod) {
                                    "runtimeClassName",
                                    "schedulerName",
                                    "resourceClaims",
-                                   "schedulingGroup"}));
+                                   "schedulingGroup",
+                                   "hostNetwork",
+                                   "dnsPolicy"}));
   if (member_or_null(spec, "automountServiceAccountToken") != false) {
     return breaks("spec.automountServiceAccountToken is not false");
   }
+  MUSTER_RETURN_IF_ERROR(check_network(pod, host_network_namespaces));
   MUSTER_RETURN_IF_ERROR(check_pod_context(member_or_null(spec, "securityContext")));
   MUSTER_RETURN_IF_ERROR(has_only_such(
       member_or_null(spec, "volumes"), "spec.volumes",

@@ -100,6 +100,12 @@ Status check_together(const TrainingJobSpec& spec) {
                      "own. Drop one of the two");
     }
   }
+  if (worker.host_network) {
+    return invalid(
+        "spec.worker.hostNetwork: must be left out when spec.training is set: the built-in "
+        "engine's workers choose ports and reach each other in the pods' network. It is for your "
+        "own program (worker.command or worker.image) alone");
+  }
   const TrainingSpec& training = *spec.training;
   const std::int64_t processes = std::int64_t{worker.max} * worker.processes;
   const std::int64_t places = std::int64_t{training.logical_ranks} * training.split.processes();

@@ -25,6 +25,8 @@ struct Resources {
   std::string gpu_resource = "nvidia.com/gpu";
   std::map<std::string, std::int64_t> devices{};  ///< of device plugins, by resource; above 0
   std::int64_t ephemeral_bytes = 0;               ///< of the node's own disk; 0 = not asked for
+  /// TCP port kMasterPort of the node itself, which one pod alone can have. Of a pod's sums only.
+  bool master_port = false;
   bool operator==(const Resources&) const = default;
 };
 
@@ -58,6 +60,7 @@ struct WorkerSpec {
   std::vector<std::string> command, args;
   std::vector<EnvVar> env;
   std::vector<InitContainer> init_containers;  ///< in the order in which they start
+  bool host_network = false;  ///< in the network of the node; of own programs alone
   /// Of affinity: a node is any of these; empty: any node. As written it is in pod_fields.
   std::vector<NodeTerm> node_terms;
   /// The remaining pod fields of the allow-list (ports, volumes, volumeMounts, nodeSelector,

@@ -15,15 +15,18 @@ constexpr std::array kNodeAnnotations{kListEnds, contract::kAnnotationPcie};
 constexpr std::array kPodLabels{contract::kLabelSlot, contract::kLabelAttempt,
                                 contract::kLabelQueue};
 
-constexpr std::array<std::string_view, 7> kPodSpec{"affinity",       "containers", "initContainers",
-                                                   "nodeName",       "overhead",   "resources",
-                                                   "schedulingGates"};
+constexpr std::array<std::string_view, 8> kPodSpec{
+    "affinity", "containers", "hostNetwork", "initContainers",
+    "nodeName", "overhead",   "resources",   "schedulingGates"};
 constexpr std::array<std::string_view, 1> kAffinity{"nodeAffinity"};
 constexpr std::array<std::string_view, 1> kNodeAffinity{
     "requiredDuringSchedulingIgnoredDuringExecution"};
 constexpr std::array<std::string_view, 1> kTerm{"matchFields"};
-constexpr std::array<std::string_view, 1> kContainer{"resources"};
-constexpr std::array<std::string_view, 3> kInitContainer{"name", "resources", "restartPolicy"};
+constexpr std::array<std::string_view, 2> kContainer{"ports", "resources"};
+constexpr std::array<std::string_view, 4> kInitContainer{"name", "ports", "resources",
+                                                         "restartPolicy"};
+constexpr std::array<std::string_view, 2> kPort{"containerPort", "hostPort"};
+constexpr std::size_t kMostPorts = 8;
 constexpr std::array<std::string_view, 1> kResources{"requests"};
 constexpr std::array<std::string_view, 7> kPodStatus{
     "conditions", "containerStatuses", "initContainerStatuses", "message", "phase", "podIP",
@@ -44,6 +47,8 @@ constexpr std::array kOfPods{
     LeftOut{"nodeSelectorTerms", "", kTerm, 2},
     LeftOut{"containers", "", kContainer},
     LeftOut{"initContainers", "", kInitContainer},
+    // What a pod of ours holds of its node comes first.
+    LeftOut{"ports", "", kPort, kMostPorts},
     LeftOut{"resources", "", kResources},
     LeftOut{"status", "", kPodStatus},
     LeftOut{"containerStatuses", "", kContainerStatus},

@@ -264,6 +264,7 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
       std::clamp<std::int64_t>(out.resources.cpu_millis / 1000 / out.processes, 1, kMaxThreads));
   in.optional("threads", out.threads, {1, kMaxThreads});
   optional_name(in, "image", out.image, NameRule::kImage);
+  in.optional("hostNetwork", out.host_network);
   ProgramFields program;
   const std::size_t characters_of_worker = read_program(in, program);
   out.command = std::move(program.command);
@@ -285,6 +286,7 @@ Json worker_to_json(const WorkerSpec& worker) {
   json["threads"] = worker.threads;
   json["resources"] = resources_to_json(worker.resources);
   if (!worker.image.empty()) json["image"] = worker.image;
+  if (worker.host_network) json["hostNetwork"] = true;
   if (!worker.command.empty()) json["command"] = worker.command;
   if (!worker.args.empty()) json["args"] = worker.args;
   for (const auto& variable : worker.env) json["env"].push_back(env_to_json(variable));

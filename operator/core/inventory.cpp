@@ -73,8 +73,9 @@ Inventory::Inventory(std::shared_ptr<const Topology> topology,
     const int index = index_of(node->meta.name);
     if (index >= 0) facts.nodes[as_index(index)] = node;
   }
-  // Known from the start, because the pods of a gang ask for it: no later than the node.
+  // Known from the start, because the pods of a gang ask for them: no later than the node.
   add_resource(kPods);
+  add_resource(kMasterPortResource);
   for (const api::Node* node : facts.nodes) {
     for (const auto& [resource, amount] : node->allocatable) add_resource(resource);
   }
@@ -127,6 +128,7 @@ void Inventory::add_resource(const std::string& resource) {
 // ---- Nodes
 
 std::int64_t Inventory::capacity_of(const api::Node& node, const std::string& resource) const {
+  if (resource == kMasterPortResource) return 1;
   const auto found = node.allocatable.find(resource);
   if (found != node.allocatable.end()) return found->second;
   // A node that does not say how many pods it takes, takes any number.

@@ -32,6 +32,9 @@ inline constexpr std::size_t kMaxShapes = 64;
 /// Amounts by resource: cpu in thousandths, memory in bytes, everything else counted. A pod's has
 /// {"pods", 1}.
 using ResourceAmounts = std::map<std::string, std::int64_t>;
+/// Of which each node has one, whatever it says: its TCP port api::kMasterPort. Device plugins'
+/// resources have a domain, so none is called so.
+inline constexpr const char* kMasterPortResource = "host-port-29500";
 /// The same by the resources' numbers in an inventory.
 using NumberedAmounts = std::vector<std::pair<int, std::int64_t>>;
 

@@ -640,7 +640,8 @@ Status pods_verdict(const JobSnapshot& snapshot) {
   if (!spec && api::is_about_pods(spec.error())) return spec;
   // Slot 0's stands for all: the others have an empty directory where it has the claim.
   const api::SlotPlacement placement{0, 0, "", ""};
-  return api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options));
+  return api::check_restricted(api::make_pod(snapshot.job, placement, snapshot.pod_options),
+                               snapshot.pod_options.host_network_namespaces);
 }
 
 std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {

@@ -35,6 +35,7 @@ ResourceAmounts amounts_of(const api::PodRequests& requests) {
   amounts["cpu"] = requests.cpu_millis;
   amounts["memory"] = requests.memory_bytes;
   amounts["pods"] = 1;
+  if (requests.master_port) amounts[kMasterPortResource] = 1;
   for (auto& [resource, amount] : amounts) amount = std::min(amount, kMostOfPod);
   return amounts;
 }

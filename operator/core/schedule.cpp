@@ -55,6 +55,7 @@ std::string resources_text(const api::Resources& resources) {
     text += ", " + std::string(api::kEphemeralStorage) + " " +
             amount_text(api::kEphemeralStorage, resources.ephemeral_bytes);
   }
+  if (resources.master_port) text += std::string(", ") + kMasterPortResource + " 1";
   return text + "}";
 }
 

@@ -54,7 +54,7 @@ inline constexpr std::string_view kSuspending = "Suspending";
 inline constexpr std::string_view kNameConflict = "NameConflict";
 /// Not Admitted: the API server did not make a pod; the message has its words.
 inline constexpr std::string_view kCreateFailed = "CreateFailed";
-/// Not Admitted: pods like these are not made, because they would not meet Pod Security restricted.
+/// Not Admitted: pods like these are not made; the message says what they would break.
 inline constexpr std::string_view kRefused = "Refused";
 /// Failed: spec.activeDeadlineSeconds have passed.
 inline constexpr std::string_view kDeadlineExceeded = "DeadlineExceeded";

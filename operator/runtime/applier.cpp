@@ -53,7 +53,7 @@ class Run {
 
   Status operator()(const core::CreatePod& action) {
     // core has looked at the job's pods before it gave them places; this is the one that is sent.
-    const Status meets = api::check_restricted(action.pod);
+    const Status meets = api::check_restricted(action.pod, work_.host_network_namespaces);
     if (!meets) {
       const Error error = meets.error().with("pod " + action.pod.meta.key().text());
       done_.create_failure = {std::string(core::words::kRefused), error.message()};

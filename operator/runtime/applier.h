@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "operator/core/plan.h"
@@ -16,7 +18,8 @@ struct Work {
   api::ObjectKey key;
   std::string uid;
   core::Plan plan;
-  std::string reporting_instance;  ///< of events; empty = the codec's
+  std::string reporting_instance;                      ///< of events; empty = the codec's
+  std::vector<std::string> host_network_namespaces{};  ///< of PodOptions
 };
 
 /// Does the work; `stopping` is looked at before each action. Blocks: one exchange per action.

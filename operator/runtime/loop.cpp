@@ -797,8 +797,9 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
                         {"reason", plan.reason},
                         {"actions", static_cast<std::int64_t>(plan.actions.size())}});
   }
-  options_.executor->execute(
-      Work{key, record.meta.uid, std::move(plan), options_.reporting_instance});
+  options_.executor->execute(Work{key, record.meta.uid, std::move(plan),
+                                  options_.reporting_instance,
+                                  options_.pods.host_network_namespaces});
 }
 
 // ---- The workers' endpoint

@@ -92,6 +92,8 @@ LoopOptions WhatIf::loop_options() {
   options.mailbox = &mailbox_;
   options.executor = &hands_;
   options.pods.default_image = "muster-worker";
+  // Whose it is to say is told to operators and stands in no object.
+  options.pods.host_network_namespaces = {"*"};
   options.sees_volumes = true;
   options.sees_queues = true;
   options.sees_topologies = true;

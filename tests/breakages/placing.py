@@ -29,6 +29,10 @@ BREAKAGES = [
     Breakage("each process of a worker sends the gradient of a stage that others of it have, too", "operator/core/mesh_order.cpp",
              "process % work_.processes < work_.stages ? 1 : 0;", "process % work_.processes < work_.stages ? 1 : 1;", "test_placement"),
     # Whose turn it is
+    Breakage("a node has its port as often as it says", INVENTORY, "  if (resource == kMasterPortResource) return 1;\n", "", "test_core"),
+    Breakage("a pod takes no port of its node", ROOMS, "  if (requests.master_port) amounts[kMasterPortResource] = 1;\n", "", "test_core"),
+    Breakage("host ports of others are not seen", "operator/api/pod.cpp",
+             "    if (host != port.end()) return *host == kMasterPort;\n", "", "test_api"),
     Breakage("a gang hears what another kind was refused with", "operator/core/rooms.cpp", "gang.wish, gang.volumes, gang.avoid, gang.nodes_may_come);",
              "gang.wish, gang.volumes, gang.nodes_may_come);", "test_core"),
     Breakage("a gang hears what one was refused with before places were taken", "operator/core/rooms.cpp",

@@ -9,7 +9,7 @@ from refusals_world import job, shared, training
 FLOOD = 1000
 QUOTA = 20
 ABSENT = [  # S1, S2, S10: what a job's author might wish for and can never say
-    "securityContext", "podSecurityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostAliases", "nodeName",
+    "securityContext", "podSecurityContext", "hostPID", "hostIPC", "hostUsers", "hostAliases", "nodeName",
     "sidecars", "ephemeralContainers", "containers", "template", "podTemplate", "podSpecPatch",
     "automountServiceAccountToken", "shareProcessNamespace", "dnsConfig", "lifecycle", "livenessProbe",
     "annotations", "labels", "namespace", "privileged", "runAsUser", "capabilities", "procMount", "sysctls", "hostname",

@@ -75,6 +75,7 @@ std::vector<Json> full_jobs() {
       with(with_cnn, "/spec/training/optimizer", Json{{"adamw", adamw}, {"schedule", schedule}});
   return {full_training_job(),
           full_program_job(),
+          host_network_job(),
           by_steps,
           both,
           gpt_training_job(),

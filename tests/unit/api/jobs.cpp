@@ -199,6 +199,14 @@ Json full_program_job() {
       "topology": {"required": "rack"}}})");
 }
 
+Json host_network_job() {
+  return parsed(R"({
+    "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "own", "namespace": "research", "uid": "u-3"},
+    "spec": {"worker": {"count": 2, "command": ["torchrun"], "hostNetwork": true,
+      "ports": [{"name": "http", "containerPort": 8080}]}}})");
+}
+
 Json least_training_queue() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": "research"},

@@ -20,8 +20,10 @@ Json gpt_training_job();
 Json token_training_job();
 Json table_training_job();
 Json picture_training_job();
-/// Every field that only an own program has.
+/// Every field that only an own program has, but for the next one's.
 Json full_program_job();
+/// In the network of its nodes: its pods are not restricted.
+Json host_network_job();
 
 Json least_training_queue();
 /// Every field of a queue and of its status, set to something that is not its default.

@@ -107,7 +107,7 @@ TEST_CASE("whatever would let a pod out of its box is refused, and named") {
     const char* named;
   };
   const Row rows[] = {
-      {"/hostNetwork", true, "spec.hostNetwork"},
+      {"/hostNetwork", true, "--host-network-namespaces"},
       {"/hostPID", true, "spec.hostPID"},
       {"/hostIPC", true, "spec.hostIPC"},
       {"/hostUsers", true, "spec.hostUsers"},
@@ -237,9 +237,12 @@ TEST_CASE("of all pods that are built for jobs that are taken none is not restri
     const int slot = static_cast<int>(rng.below(2));
     const Pod pod = make_pod(*job, {slot, 0, "n", ""}, rng.below(2) == 0 ? kOptions : PodOptions{});
     ++built;
-    const Status meets = check_restricted(pod);
+    const bool is_on_host = job->spec.worker.host_network;
+    if (is_on_host) REQUIRE_FALSE(check_restricted(pod));
+    const Status meets = check_restricted(pod, {is_on_host ? "*" : "other"});
     REQUIRE_MESSAGE(meets, meets.error().message() << " in " << dump_json(json));
-    REQUIRE_MESSAGE(restricted_findings(pod.spec).empty(), dump_json(pod.spec));
+    const std::vector<std::string> findings(is_on_host ? 1 : 0, "hostNetwork");
+    REQUIRE_MESSAGE(restricted_findings(pod.spec) == findings, dump_json(pod.spec));
   }
   MESSAGE(built << " pods built, " << refused << " jobs refused");
   CHECK(built == wanted);

@@ -276,7 +276,7 @@ TEST_CASE("what is read is written, and read again as the same") {
       with(full_training_job(), "/spec/training/optimizer",
            *parse_json(R"({"adamw": {"learningRate": "1e-3", "weightDecay": "0.1"}})"));
   for (const Json& json : {least_training_job(), least_program_job(), full_training_job(),
-                           full_program_job(), by_steps, by_adamw}) {
+                           full_program_job(), host_network_job(), by_steps, by_adamw}) {
     const auto job = parse_training_job(json);
     REQUIRE_MESSAGE(job, job.error().message());
     const Json written = to_json(*job);
@@ -352,7 +352,7 @@ TEST_CASE("a wrong field is named, with what would be right") {
        "must not be in"},
       {"/spec/worker/command", "[\"sh\"]", "spec.worker.command", "left out"},
       {"/spec/worker/args", "[\"-v\"]", "spec.worker.args", "left out"},
-      {"/spec/worker/hostNetwork", "true", "spec.worker.hostNetwork", "unknown field"},
+      {"/spec/worker/hostNetwork", "true", "spec.worker.hostNetwork", "left out"},
       {"/spec/training/algorithm", "\"ForwardForward\"", "spec.training.algorithm",
        "must be Backpropagation"},
       {"/spec/training/mode", "\"Fast\"", "spec.training.mode", "must be Strict"},

@@ -73,13 +73,14 @@ TEST_CASE("what is left out of a pod nobody reads, and the rest is less than hal
 TEST_CASE("no list or text that a tenant can write into a pod is kept but for its requests") {
   const std::string text(100'000, 'x');
   const Json texts = Json::array({text});
+  const Json ports = std::vector<Json>(50'000, Json{{"name", "a"}});
   const Json filler{{"name", "c"},
                     {"image", text},
                     {"command", texts},
                     {"args", texts},
                     {"workingDir", text},
                     {"env", texts},
-                    {"ports", texts},
+                    {"ports", ports},
                     {"resizePolicy", texts},
                     {"resources", {{"limits", {{"a/b", text}}}, {"claims", texts}}}};
   const std::vector<Json> terms(50'000, Json::object());

@@ -119,7 +119,7 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
        "spec.worker.serviceAccountName=trainer", "spec.worker.imagePullSecrets=[{name: pull}]",
        "spec.worker.imagePullPolicy=Always", "spec.worker.runAsUser=1000",
        "spec.worker.runAsGroup=1000", "spec.worker.fsGroup=1000",
-       "spec.worker.supplementalGroups=[2000]",
+       "spec.worker.supplementalGroups=[2000]", "spec.worker.hostNetwork=true",
        "spec.worker.resources={cpu: 1, ephemeralStorage: 20Gi}", "spec.topology={required: rack}"});
   REQUIRE_MESSAGE(job, job.error().message());
   REQUIRE(job->notes.size() == 1);
@@ -130,7 +130,7 @@ TEST_CASE("all that only pods have is ignored, and one note names it") {
         "spec.worker.runtimeClassName, spec.worker.serviceAccountName, "
         "spec.worker.imagePullSecrets, spec.worker.imagePullPolicy, spec.worker.runAsUser, "
         "spec.worker.runAsGroup, "
-        "spec.worker.fsGroup, spec.worker.supplementalGroups, "
+        "spec.worker.fsGroup, spec.worker.supplementalGroups, spec.worker.hostNetwork, "
         "spec.worker.resources.ephemeralStorage and spec.topology are "
         "ignored: a local run starts programs of this machine, which see its files, and writes "
         "checkpoints below the output directory");

@@ -152,6 +152,7 @@ class World {
     if (rng_.below(3) == 0) pod.node_name = node_name(number(20));
     if (rng_.below(2) == 0) pod.requests = resources(500 * number(4), number(3));
     if (rng_.below(8) == 0) pod.requests.devices = {{"amd.com/gpu", 1}, {"x.io/nic", 2}};
+    pod.requests.master_port = rng_.below(4) == 0;
     pod.meta.owner_references.clear();
     if (rng_.below(2) == 0)
       pod.meta.owner_references = {{"muster.dev/v1", "TrainingJob", "j", "u", true}};
@@ -182,6 +183,7 @@ class World {
       gang.count = 1 + number(6);
       gang.min = 1 + number(static_cast<std::uint64_t>(gang.count));
       gang.per_worker = resources(1000, number(2));
+      gang.per_worker.master_port = rng_.below(4) == 0;
       if (rng_.below(3) == 0) gang.required_level = rng_.below(2) == 0 ? "rack" : "host";
       if (rng_.below(3) == 0) gang.preferred_level = "rack";
       if (rng_.below(4) == 0) gang.tolerations = {{"team", "Exists", "", ""}};

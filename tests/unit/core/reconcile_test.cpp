@@ -379,6 +379,24 @@ TEST_CASE("a job whose pods would leave their box is refused with the reason, an
   CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
 }
 
+TEST_CASE("a job in its nodes' network gets a place where its namespace may be there") {
+  auto job = make_job("j").workers(2).fits_on("n");
+  job.edit().job.spec.worker.host_network = true;
+  job.edit().pod_options.host_network_namespaces = {"other"};
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
+  const auto plan = job.plan();
+  const auto* admitted = status_of(plan).condition("Admitted");
+  CHECK(admitted->status == "False");
+  CHECK(admitted->reason == "Refused");
+  CHECK(admitted->message ==
+        "its pods are not made: one is to be in the network of its node (spec.worker.hostNetwork), "
+        "which pods of namespace default may not: leave that out, or have the namespace added to "
+        "the operator's --host-network-namespaces (in the chart worker.hostNetworkNamespaces)");
+  job.edit().pod_options.host_network_namespaces = {"other", "default"};
+  CHECK(core::wanted_places(job.snapshot()).has_value());
+  CHECK(words_of(job.plan()) == Words{"status", "event GangScheduled"});
+}
+
 TEST_CASE("a gang whose pods would leave their box gives its places back without a pod") {
   auto job = make_job("j").workers(2).placed().pod(0, PodPhase::kPending).fits_on("n");
   job.edit().job.spec.worker.pod_fields["ports"] =

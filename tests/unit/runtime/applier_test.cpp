@@ -253,6 +253,22 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK_FALSE(has_pod(1));
 }
 
+TEST_CASE_FIXTURE(Fixture, "a pod in its node's network is asked for where its namespace may") {
+  job.spec.worker.host_network = true;
+  core::Plan plan;
+  plan.actions = {create_pod(0)};
+  const auto asked = [&](std::vector<std::string> namespaces) {
+    return apply(*client, {job.meta.key(), job.meta.uid, plan, "me", std::move(namespaces)},
+                 stopping);
+  };
+  const auto refused = asked({"other"});
+  REQUIRE(refused.create_failure.has_value());
+  CHECK(refused.create_failure->reason == "Refused");
+  CHECK_FALSE(has_pod(0));
+  CHECK(asked({"other", "default"}).status.has_value());
+  CHECK(has_pod(0));
+}
+
 TEST_CASE_FIXTURE(Fixture, "a pod is deleted only under its uid") {
   REQUIRE(run({create_pod(0)}).status.has_value());
   const api::ObjectKey key{"default", api::pod_name(job, 0, 0)};

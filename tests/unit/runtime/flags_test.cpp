@@ -42,6 +42,7 @@ TEST_CASE("the flags of the chart are understood") {
                                         "--kube-api-qps=0.5",
                                         "--price-list=/etc/muster/prices/prices.yaml",
                                         "--pod-metadata=team,example.com/*",
+                                        "--host-network-namespaces=hpc,team-a",
                                         "--resync-period=5m",
                                         "--pod-start-timeout=20m",
                                         "--log-level=debug"});
@@ -61,6 +62,7 @@ TEST_CASE("the flags of the chart are understood") {
   CHECK(flags.pod_start_timeout == std::chrono::minutes(20));
   CHECK(flags.price_list == "/etc/muster/prices/prices.yaml");
   CHECK(flags.pod_metadata == std::vector<std::string>{"team", "example.com/*"});
+  CHECK(flags.host_network_namespaces == std::vector<std::string>{"hpc", "team-a"});
   CHECK(flags.log_level == LogLevel::kDebug);
 }
 
@@ -124,6 +126,8 @@ TEST_CASE("a bad flag is refused in one line that names it") {
   CHECK(refusal({"--pod-start-timeout", "59s"}).find("--pod-start-timeout") == 0);
   CHECK(refusal({"--pod-metadata", "a,muster.dev/b"}).find("--pod-metadata") != std::string::npos);
   CHECK(refusal({"--pod-metadata", "*"}).find("names of labels") != std::string::npos);
+  CHECK(refusal({"--host-network-namespaces", "a,Team_B"}).find("--host-network-namespaces") !=
+        std::string::npos);
   std::string names = "a";
   for (int i = 0; i < 64; ++i) names += ",a";
   CHECK(refusal({"--pod-metadata", names}).find("--pod-metadata") == 0);
