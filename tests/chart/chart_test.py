@@ -263,7 +263,7 @@ class ChartTest(unittest.TestCase):
         for overrides in ({"replicaCount": "two"}, {"replicaCount": 0}, {"logLevel": "loud"},
                           {"image": {"pullPolicy": "Sometimes"}}, {"image": {"digest": "sha256:12"}},
                           {"worker": {"metricsPort": 70000}}, {"worker": {"copiedMetadata": ["*"]}},
-                          {"worker": {"copiedMetadata": ["a,b"]}}, {"resyncPeriod": "5 minutes"}, {"extraArgs": ["oops"]},
+                          {"worker": {"copiedMetadata": ["a,b"]}}, {"worker": {"hostNetworkNamespaces": ["it's"]}}, {"resyncPeriod": "5 minutes"}, {"extraArgs": ["oops"]},
                           {"watchNamespace": "Team_A"}, {"metrics": {"readers": [{"name": "x"}]}},
                           {"admissionPolicies": {"allowedPriorityClasses": ["it's"]}},
                           {"admissionPolicies": {"images": {"allowedPrefixes": ["'"]}}},
@@ -303,7 +303,7 @@ class ChartTest(unittest.TestCase):
         self.assertEqual([one["expression"] for one in policy["matchConditions"]],
                          ["oldObject == null || object.spec != oldObject.spec"])
         declared = {one["name"]: one["expression"] for one in policy["variables"]}
-        self.assertEqual(len(policy["validations"]), 10)
+        self.assertEqual(len(policy["validations"]), 11)
         for one in policy["validations"]:
             unchanged = re.search(r"variables\.(\w+) == variables\.(old\w+) \|\||^oldObject != null \|\|", one["expression"])
             self.assertTrue(unchanged, one["expression"])
@@ -339,6 +339,18 @@ class ChartTest(unittest.TestCase):
         for overrides, found in (({}, []), (asked, ["--pod-metadata=sidecar.istio.io/inject,cost-*"])):
             (container,) = only(HELM.objects(overrides=overrides), "Deployment")["spec"]["template"]["spec"]["containers"]
             self.assertEqual([one for one in container["args"] if one.startswith("--pod-metadata")], found)
+
+    def test_whose_workers_may_be_in_their_nodes_network_operator_and_policy_are_told_alike(self):
+        for namespaces, flag, listed in (([], [], "in []"), (["hpc", "a"], ["--host-network-namespaces=hpc,a"], "in ['hpc','a']"),
+                                         (["*"], ["--host-network-namespaces=*"], None)):
+            objects = HELM.objects(overrides={"worker": {"hostNetworkNamespaces": namespaces}})
+            (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+            self.assertEqual([one for one in container["args"] if one.startswith("--host-network")], flag)
+            policy = only(objects, "ValidatingAdmissionPolicy", "muster-jobs")["spec"]
+            found = [one["expression"] for one in policy["validations"] if "hostNetwork" in one["expression"]]
+            self.assertEqual(len(found), 1 if listed else 0)
+            if listed:
+                self.assertTrue(found[0].endswith(f"object.metadata.namespace {listed}"), found[0])
 
     def test_metrics_are_served_where_the_values_say(self):
         for port, annotations in ((8443, None), (9090, {"prometheus.io/scrape": "true"})):

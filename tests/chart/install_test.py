@@ -204,6 +204,10 @@ class Installed(unittest.TestCase):
         self.assertEqual(code, 422, message)
         self.assertEqual(call("DELETE", JOBS + "/made", user="alice")[0], 200)
 
+    def test_s2_the_nodes_network_was_opened_for_nobody(self):
+        self.refused("spec.worker.hostNetwork", job(hostNetwork=True))
+        self.taken(job(hostNetwork=False))
+
     def test_s10_what_is_the_control_planes_is_refused(self):
         self.refused("spec.priorityClassName: ", job(spec={"priorityClassName": "system-node-critical"}))
         self.refused("must name a key", job(tolerations=TOLERATE_ALL))
