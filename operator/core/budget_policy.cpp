@@ -1,6 +1,7 @@
 #include "operator/core/budget_policy.h"
 
 #include "common/contract.h"
+#include "operator/core/drain_policy.h"
 
 namespace muster::core {
 
@@ -13,13 +14,15 @@ std::optional<Action> budget_action(const JobSnapshot& snapshot) {
   const bool is_elastic = worker.min < worker.max;
   const bool has_ended = job.status.finished();
   const bool holds = !job.status.placement.empty() && !has_ended && !job.spec.suspend;
-  const int wanted = is_elastic && holds ? worker.min : 0;
+  const int least = worker.min + not_yet_members(snapshot, view_gang(snapshot));
+  const int wanted = is_elastic && holds ? least : 0;
   // What a new operator cannot know of is asked for where a gang may have left it. Of all others
   // it is not: every job that ever ended would cost a question.
   const bool may_be_left = is_elastic && !has_ended && job.status.membership_epoch > 0;
   if (!snapshot.budget && wanted == 0 && !may_be_left) return std::nullopt;
   if (snapshot.budget == wanted) return std::nullopt;
-  const api::DisruptionBudget budget = api::make_disruption_budget(job);
+  api::DisruptionBudget budget = api::make_disruption_budget(job);
+  budget.min_available = wanted;
   if (wanted == 0) return RemoveDisruptionBudget{budget.meta.key()};
   return SetDisruptionBudget{budget};
 }

@@ -1,5 +1,7 @@
 // The PodDisruptionBudget of an elastic job: drains and other evictions leave it spec.worker.min
-// workers.
+// workers that train. While one stands in for those who are evicted, those who still come are
+// added: Kubernetes counts their pods as soon as they are ready, and they hold nothing of the
+// training yet.
 #pragma once
 
 #include <optional>

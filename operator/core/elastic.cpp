@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "operator/core/copies.h"
+#include "operator/core/drain_policy.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
@@ -66,16 +67,6 @@ std::string not_let_in_text(const JobSnapshot& snapshot, const GangView& gang) {
   return "";
 }
 
-/// Why those have no place that asked for one; empty where it is on its way to them.
-std::string why_homeless(const JobSnapshot& snapshot, const GangVerdict& verdict) {
-  if (!verdict.placement) return head_of(verdict.why_not, 512);
-  const int together = workers_together(snapshot.job);
-  const std::size_t room = verdict.placement->node_of_slot.size();
-  if (room >= static_cast<std::size_t>(together)) return "";
-  return "there is room for " + std::to_string(room) + ", and a copy of the model is in " +
-         std::to_string(together) + " workers";
-}
-
 /// Those that run and make no steps, because a stage of their model runs nowhere.
 std::string copies_text(const JobSnapshot& snapshot, const GangView& gang) {
   constexpr std::size_t kNamedMost = 8;
@@ -104,7 +95,7 @@ std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
     const GangVerdict* verdict = verdict_for(snapshot, homeless);
     const std::string head =
         "; " + workers_that(static_cast<int>(homeless.size()), "waits", "wait") + " for a place: ";
-    return kept_or(before, head, verdict != nullptr ? why_homeless(snapshot, *verdict) : "");
+    return kept_or(before, head, verdict != nullptr ? why_homeless(snapshot.job, *verdict) : "");
   }
   for (const auto& member : gang.members) {
     if (fate_of(snapshot, member) != Fate::kStays) continue;
@@ -127,6 +118,25 @@ std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
 }
 
 }  // namespace
+
+std::string why_homeless(const api::TrainingJob& job, const GangVerdict& verdict) {
+  if (!verdict.placement) return head_of(verdict.why_not, 512);
+  const int together = workers_together(job);
+  const std::size_t room = verdict.placement->node_of_slot.size();
+  if (room >= static_cast<std::size_t>(together)) return "";
+  return "there is room for " + std::to_string(room) + ", and a copy of the model is in " +
+         std::to_string(together) + " workers";
+}
+
+std::string slots_text(const std::vector<int>& slots) {
+  constexpr std::size_t kNamedMost = 8;
+  std::string text = slots.size() == 1 ? "worker " : "workers ";
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i == kNamedMost) return text + " and " + std::to_string(slots.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + std::to_string(slots[i]);
+  }
+  return text;
+}
 
 Fate fate_of(const JobSnapshot& snapshot, const Member& member) {
   const bool was_member = is_member(snapshot, member);
@@ -196,8 +206,10 @@ bool is_elastic(const JobSnapshot& snapshot, const GangView& gang) {
 std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gang) {
   std::vector<int> slots;
   const int wish = wished_workers(snapshot.job);
+  const int with_spare = wish + spare_slots(snapshot, gang);
   for (const auto& member : gang.members) {
-    const bool down = member.placement.slot < wish && fate_of(snapshot, member) == Fate::kDown;
+    const bool down =
+        member.placement.slot < with_spare && fate_of(snapshot, member) == Fate::kDown;
     if (down && !until_replacement(snapshot, member)) slots.push_back(member.placement.slot);
   }
   const auto add_new = [&](int first, int last) {
@@ -207,7 +219,7 @@ std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gan
   };
   // One kind at a time: each has another turn, and other rights.
   if (slots.empty()) add_new(0, wish);
-  if (slots.empty()) add_new(wish, most_workers(snapshot.job));
+  if (slots.empty()) add_new(wish, std::max(with_spare, most_workers(snapshot.job)));
   std::sort(slots.begin(), slots.end());
   return slots;
 }
@@ -235,7 +247,8 @@ std::vector<int> slots_to_grow_into(const JobSnapshot& snapshot, const GangView&
   return whole;
 }
 
-std::optional<seconds> until_growth(const JobSnapshot& snapshot) {
+std::optional<seconds> until_growth(const JobSnapshot& snapshot, const GangView& gang) {
+  if (are_spare(snapshot, slots_to_place(snapshot, gang))) return std::nullopt;
   if (wished_workers(snapshot.job) != snapshot.job.status.target_workers) return std::nullopt;
   const seconds left = words::kGrowAfter - lasted(snapshot, facts::room());
   return left.count() > 0 ? std::optional(left) : std::nullopt;
@@ -345,12 +358,14 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   status.replicas = training;
   status.workers = workers_text(training, target);
   status.restart_at.reset();
+  const auto* before = snapshot.job.status.condition(std::string(words::kRunning));
   const std::string message = std::to_string(training) + " of " + std::to_string(target) +
                               (target == 1 ? " worker runs" : " workers run") + more +
                               slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
                               workers_wait_text(snapshot, gang) + busy_text(snapshot, gang) +
                               copies_text(snapshot, gang) + held_text(snapshot, gang) +
-                              waiting_text(snapshot, gang) + resize_text(snapshot, gang);
+                              drain_text(snapshot, gang, before) + waiting_text(snapshot, gang) +
+                              resize_text(snapshot, gang);
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

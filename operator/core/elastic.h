@@ -41,7 +41,8 @@ bool is_elastic(const JobSnapshot& snapshot, const GangView& gang);
 bool is_ending(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Slots that need a place now, ascending: those to be replaced; where there are none the new ones
-/// up to the wish, and where there are none those up to the most, which could use one.
+/// up to the wish, and where there are none those up to the most, or a spare's, which could use
+/// one.
 std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gang);
 
 /// schedule's places for exactly these slots; nullptr when it was asked something else, or nothing.
@@ -52,8 +53,14 @@ const GangVerdict* verdict_for(const JobSnapshot& snapshot, const std::vector<in
 std::vector<int> slots_to_grow_into(const JobSnapshot& snapshot, const GangView& gang);
 
 /// How long until the gang may grow into the room there is; absent when it may now. A changed count
-/// is followed at once, room that opens later only when it lasts.
-std::optional<seconds> until_growth(const JobSnapshot& snapshot);
+/// is followed at once, and so is a cordon; room that opens later only when it lasts.
+std::optional<seconds> until_growth(const JobSnapshot& snapshot, const GangView& gang);
+
+/// Why those have no place that asked for one; empty where it is on its way to them.
+std::string why_homeless(const api::TrainingJob& job, const GangVerdict& verdict);
+
+/// "workers 2, 3".
+std::string slots_text(const std::vector<int>& slots);
 
 /// How long until a slot that failed again may have its next attempt; absent when it may now.
 std::optional<seconds> until_replacement(const JobSnapshot& snapshot, const Member& member);

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "common/contract.h"
+#include "operator/core/drain_policy.h"
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
@@ -26,6 +27,7 @@ struct Draft {
   std::set<std::string> avoid;
   std::vector<std::pair<Failure, std::string>> replaced;  ///< with its new node
   std::vector<int> added, left, refused, given_back;
+  bool spare_left = false;  ///< those who left were there while nodes were emptied
   std::vector<int> given_up;
   std::string why_given_up;  ///< of the first of them
   bool is_change() const {
@@ -33,15 +35,6 @@ struct Draft {
            !given_back.empty() || !given_up.empty();
   }
 };
-
-std::string slots_text(const std::vector<int>& slots) {
-  std::string text = slots.size() == 1 ? "worker " : "workers ";
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (i == kMostEvents) return text + " and " + std::to_string(slots.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + std::to_string(slots[i]);
-  }
-  return text;
-}
 
 const Member* find(const GangView& gang, int slot) {
   for (const auto& member : gang.members) {
@@ -72,18 +65,24 @@ int first_taken(const JobSnapshot& snapshot) {
   return taken && taken->workers > 0 ? taken->slots_below : kMaxWorkers;
 }
 
+/// So many slots, the first ones, are of use.
+int slots_of_use(const JobSnapshot& snapshot, const GangView& gang) {
+  return wished_workers(snapshot.job) + spare_slots(snapshot, gang);
+}
+
 /// The highest slots leave, unless those that stay could not train on without them.
 void shrink(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
-  const int wish = wished_workers(snapshot.job);
-  const int taken = std::min(wish, first_taken(snapshot));
-  const int stay = can_go_on(snapshot, gang, taken) ? taken : wish;
+  const int most = slots_of_use(snapshot, gang);
+  const int taken = std::min(most, first_taken(snapshot));
+  const int stay = can_go_on(snapshot, gang, taken) ? taken : most;
   if (!can_go_on(snapshot, gang, stay)) return;
   for (const auto& member : gang.members) {
     const int slot = member.placement.slot;
     if (slot < stay) continue;
     drop(draft.status, slot);
-    (slot < wish ? draft.given_back : draft.left).push_back(slot);
+    (slot < most ? draft.given_back : draft.left).push_back(slot);
   }
+  draft.spare_left = !draft.left.empty() && has_spare(snapshot, gang);
   if (!draft.given_back.empty()) add_shrink(draft.status);
 }
 
@@ -94,7 +93,7 @@ void give_back_refused(Draft& draft, const JobSnapshot& snapshot, const GangView
     const int slot = member.placement.slot;
     const Fate fate = fate_of(snapshot, member);
     const bool refused = fate == Fate::kRefused || fate == Fate::kGivenUp;
-    if (!refused || slot >= wished_workers(snapshot.job)) continue;
+    if (!refused || slot >= slots_of_use(snapshot, gang)) continue;
     drop(draft.status, slot);
     if (!member.placement.node.empty()) draft.avoid.insert(member.placement.node);
     (fate == Fate::kRefused ? draft.refused : draft.given_up).push_back(slot);
@@ -125,7 +124,7 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   if (verdict == nullptr || !verdict->placement) return;
   const auto& nodes = verdict->placement->node_of_slot;
   const std::vector<int> grown =
-      until_growth(snapshot) ? std::vector<int>() : slots_to_grow_into(snapshot, gang);
+      until_growth(snapshot, gang) ? std::vector<int>() : slots_to_grow_into(snapshot, gang);
   for (std::size_t i = 0; i < std::min(slots.size(), nodes.size()); ++i) {
     const bool is_new = find(gang, slots[i]) == nullptr;
     if (is_new && !std::binary_search(grown.begin(), grown.end(), slots[i])) continue;
@@ -155,6 +154,14 @@ bool settles(const JobSnapshot& snapshot, const GangView& gang) {
 
 std::string resize_sentence(const Draft& draft, const JobSnapshot& snapshot) {
   constexpr const char* kTheOthers = "; the others train on";
+  if (are_spare(snapshot, draft.added)) {
+    return cordoned_text(snapshot, view_gang(snapshot)) +
+           " and nobody can be spared there: " + slots_text(draft.added) + " to join" + kTheOthers;
+  }
+  if (draft.spare_left) {
+    return "no node with workers of the job is being emptied any more: " + slots_text(draft.left) +
+           " to leave" + kTheOthers;
+  }
   if (!draft.added.empty() && draft.added.front() >= wished_workers(snapshot.job)) {
     return "there is room that nobody waits for: " + slots_text(draft.added) + " to join" +
            kTheOthers;
@@ -192,7 +199,7 @@ void tell(Plan& plan, const Draft& draft, const JobSnapshot& snapshot, bool resi
               slots_text(draft.given_back) + " to leave: " + snapshot.take_back->why +
                   "; the others train on");
   }
-  if (resized || !draft.added.empty()) {
+  if (resized || !draft.added.empty() || draft.spare_left) {
     add_event(plan, snapshot, "Normal", contract::reason::kResized,
               resize_sentence(draft, snapshot));
   }
@@ -205,7 +212,9 @@ void set_target(Draft& draft, const JobSnapshot& snapshot, int target) {
     target = std::max(std::min(target, first_taken(snapshot)),
                       std::min(target, counted_workers(snapshot.job)));
   }
-  if (!draft.added.empty()) target = std::max(target, draft.added.back() + 1);
+  // Who is there for a while is no part of the size.
+  const bool grows = !draft.added.empty() && !are_spare(snapshot, draft.added);
+  if (grows) target = std::max(target, draft.added.back() + 1);
   draft.status.target_workers = target;
 }
 
@@ -362,7 +371,7 @@ std::optional<seconds> until_elastic(const JobSnapshot& snapshot, const GangView
     if (const auto left = until_replacement(snapshot, member)) at_most(*left);
   }
   if (!slots_to_grow_into(snapshot, gang).empty()) {
-    if (const auto left = until_growth(snapshot)) at_most(*left);
+    if (const auto left = until_growth(snapshot, gang)) at_most(*left);
   }
   return least;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "operator/core/drain_policy.h"
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/gang_view.h"
@@ -41,6 +42,8 @@ std::string down(const api::SlotPlacement& placement) {
 }
 std::string has_model() { return "has model"; }
 std::string room() { return "room"; }
+std::string cordoned(const std::string& node) { return "cordoned/" + node; }
+std::string spare_idle() { return "spare idle"; }
 std::string lacks_volumes() { return "lacks volumes"; }
 std::string waiting_words(const std::string& message) {
   return "words/" + hex_text(hash_text(message));
@@ -83,6 +86,7 @@ std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot) {
     if (runs_on) add(facts::lingering(pod));
   }
   for (const auto& node : snapshot.not_ready_nodes) add(facts::not_ready(node));
+  for (const auto& node : snapshot.unschedulable_nodes) add(facts::cordoned(node));
   if (status.restart_at) add(facts::backing_off(status));
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) add(facts::job_is_old());
@@ -104,6 +108,7 @@ std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot) {
       if (starting) add(facts::starting(*member.pod), *starting);
     }
     if (!slots_to_grow_into(snapshot, gang).empty()) add(facts::room());
+    if (is_spare_idle(snapshot, gang)) add(facts::spare_idle());
   }
   if (newly_lacks_volumes(snapshot)) add(facts::lacks_volumes());
   const auto* admitted = status.condition(std::string(words::kAdmitted));

@@ -36,6 +36,10 @@ std::string down(const api::SlotPlacement& placement);
 std::string has_model();
 /// There is room for a slot that the gang wishes for and never had.
 std::string room();
+/// Nothing new is placed on the node, which somebody may be about to empty.
+std::string cordoned(const std::string& node);
+/// A worker that came while nodes were emptied has nobody to stand in for.
+std::string spare_idle();
 /// Its volumes are missing, and nobody was told yet.
 std::string lacks_volumes();
 /// The words in which the job says what it waits for.

@@ -6,6 +6,7 @@
 #include "common/messages.h"
 #include "operator/api/kueue.h"
 #include "operator/core/budget_policy.h"
+#include "operator/core/drain_policy.h"
 #include "operator/core/elastic.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/end_policy.h"
@@ -422,7 +423,7 @@ std::optional<seconds> observe_running(api::TrainingJobStatus& status, const Job
     const std::string message = std::to_string(target) + " of " + std::to_string(target) +
                                 (target == 1 ? " worker runs" : " workers run") +
                                 restored_text(snapshot, gang, before) + busy_text(snapshot, gang) +
-                                resize_text(snapshot, gang);
+                                drain_text(snapshot, gang, before) + resize_text(snapshot, gang);
     set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
     set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
     return std::nullopt;
@@ -601,6 +602,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   if (const auto left = until_preparing(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_not_started(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_let_go(snapshot, gang)) requeue(plan, *left);
+  if (const auto left = until_spared(snapshot, gang)) requeue(plan, *left);
   await_nodes(plan, snapshot);
   if (is_elastic(snapshot, gang)) {
     create_joiners(plan, snapshot, gang);
@@ -747,6 +749,7 @@ Plan reconcile(const JobSnapshot& snapshot) {
   if (!snapshot.job.status.finished() && has_model(gang)) {
     requeue(plan, words::kLeftBehindMost);
   }
+  tell_drain(plan, snapshot);
   tell_changes(plan, snapshot);
   if (!plan.empty()) return plan;
   // Alone and last, so that the job never waits for it.

@@ -127,6 +127,11 @@ inline constexpr std::chrono::seconds kForgivenAfter{600};
 /// Room that opens while a gang trains in a smaller size than it wishes must last so long before it
 /// grows into it: what others let go for a moment is not worth a change of membership.
 inline constexpr std::chrono::seconds kGrowAfter{30};
+/// A cordon that has lasted so long is followed by a drain, as far as anybody can tell.
+inline constexpr std::chrono::seconds kCordonedFor{10};
+/// So long a worker that stood in for others while nodes were emptied stays after that: who empties
+/// nodes one after the other cordons the next one meanwhile.
+inline constexpr std::chrono::seconds kSpareFor{30};
 /// Pods of a later attempt than the job says: its status is late, or was lost.
 inline constexpr std::chrono::seconds kOldMost{15};
 /// A job that was preempted and runs again is not preempted for so long.

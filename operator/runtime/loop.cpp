@@ -236,25 +236,27 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
     const News news = inventory_.take_node(key.name, node);
     if (news != News::kNothing) schedule_is_old_ = true;
     if (news == News::kPlaces) topology_book_.take_nodes();
-    const auto before = node_is_ready_.find(key.name);
-    const bool was_ready = before != node_is_ready_.end() && before->second;
+    const auto before = seen_nodes_.find(key.name);
+    const bool was_seen = before != seen_nodes_.end();
+    const bool was_ready = was_seen && before->second.ready;
     const bool is_ready = node != nullptr && node->ready;
     const bool was_any_ready = ready_nodes_ > 0;
     ready_nodes_ += static_cast<int>(is_ready) - static_cast<int>(was_ready);
     // While none is ready, none counts as not ready.
     if (was_any_ready != (ready_nodes_ > 0)) turned_all_ = true;
-    const bool is_news =
-        node == nullptr || (before != node_is_ready_.end() && was_ready != is_ready);
+    const SeenNode now{is_ready, node != nullptr && node->unschedulable};
+    const bool is_news = node == nullptr || (was_seen && before->second != now);
     if (node == nullptr) {
-      node_is_ready_.erase(key.name);
+      seen_nodes_.erase(key.name);
     } else {
-      node_is_ready_[key.name] = is_ready;
+      seen_nodes_[key.name] = now;
     }
     if (is_news && is_leader_) turned_nodes_.insert(key.name);
   }
 }
 
-/// Whoever has a place or a pod on a node that came, went or turned ready or not must hear of it.
+/// Whoever has a place or a pod on a node that came, went, turned ready or not, or was cordoned or
+/// uncordoned must hear of it.
 void OperatorLoop::look_at_turned() {
   if (turned_nodes_.empty() && !turned_all_) return;
   update_assumed();
@@ -308,7 +310,9 @@ void OperatorLoop::take(ProgressReport report) {
   const JobRecord* record = jobs_.find(key);
   if (record == nullptr || record->job.status.finished()) return;
   // Bounded by what was placed; the last words of a gang that was asked to leave count too.
-  const int slots = std::max(record->job.status.target_workers, 1);
+  // One that stands in for others while nodes are emptied has a slot beyond the size.
+  int slots = std::max(record->job.status.target_workers, 1);
+  for (const auto& one : record->job.status.placement) slots = std::max(slots, one.slot + 1);
   if (report.slot < 0 || report.slot >= slots) return;
   if (options_.metrics != nullptr) options_.metrics->on_progress(key, report);
   Memory& memory = memory_of(*record);

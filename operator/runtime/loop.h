@@ -181,7 +181,11 @@ class OperatorLoop {
   /// may have changed since it was last looked at.
   std::set<api::ObjectKey> assumed_is_old_;
   std::set<api::ObjectKey> may_hold_;  ///< as of then; the others hold nothing
-  std::map<std::string, bool> node_is_ready_;
+  struct SeenNode {
+    bool ready = false, unschedulable = false;
+    bool operator==(const SeenNode&) const = default;
+  };
+  std::map<std::string, SeenNode> seen_nodes_;
   int ready_nodes_ = 0;
   /// Since the last look: nodes of which jobs there must hear, and whether all nodes are such.
   std::set<std::string> turned_nodes_;

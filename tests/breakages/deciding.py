@@ -11,6 +11,7 @@ LOOP = "operator/runtime/loop.cpp"
 REVIEW = "operator/runtime/token_review.cpp"
 PASS = "operator/runtime/loop_schedule.cpp"
 RECONCILE = "operator/core/reconcile.cpp"
+DRAIN = "operator/core/drain_policy.cpp"
 END = "operator/core/end_policy.cpp"
 HALF = "operator/core/half_bound.cpp"
 EDIT = "operator/core/status_edit.cpp"
@@ -215,8 +216,27 @@ BREAKAGES = [
              "test_core"),
     Breakage("the deadline runs while a job has given its place back", REPLACE,
              "  if (!may_have_run(snapshot.job.status, gang)) status.start_time.reset();\n", "", "test_core"),
-    Breakage("a disruption budget outlives its gang", "operator/core/budget_policy.cpp", "is_elastic && holds ? worker.min : 0",
-             "is_elastic ? worker.min : 0", "test_core"),
+    Breakage("a disruption budget outlives its gang", "operator/core/budget_policy.cpp", "is_elastic && holds ? least : 0",
+             "is_elastic ? least : 0", "test_core"),
+    # Drains of a gang that has nobody to spare
+    Breakage("an eviction counts on a spare that does not train yet", "operator/core/budget_policy.cpp",
+             "worker.min + not_yet_members(snapshot, view_gang(snapshot))", "worker.min", "test_core"),
+    Breakage("a spare worker comes as soon as a node is cordoned", DRAIN,
+             "!cordoned_for(snapshot, gang, words::kCordonedFor).empty()) return together;",
+             "!cordoned_for(snapshot, gang, seconds(0)).empty()) return together;", "test_core"),
+    Breakage("a spare worker stays for ever", DRAIN, "return is_over ? 0 : together;", "return together;", "test_core"),
+    Breakage("a spare worker leaves between two drains", DRAIN, "lasted(snapshot, facts::spare_idle()) >= words::kSpareFor;",
+             "lasted(snapshot, facts::spare_idle()) >= seconds(0);", "test_core"),
+    Breakage("a spare worker keeps the room that worker 0 needs", DRAIN,
+             "!may_have_spare(snapshot.job) || is_in_the_way(snapshot, gang)", "!may_have_spare(snapshot.job)", "test_core"),
+    Breakage("a spare worker counts as grown", "operator/core/elastic_policy.cpp",
+             "!draft.added.empty() && !are_spare(snapshot, draft.added);", "!draft.added.empty();", "test_core"),
+    Breakage("a drain that waits is told with every write", DRAIN,
+             "if (text.empty() || !text_of(snapshot.job.status).empty()) return;", "if (text.empty()) return;", "test_core"),
+    Breakage("what a spare worker says is not heard", "operator/runtime/loop.cpp",
+             "  for (const auto& one : record->job.status.placement) slots = std::max(slots, one.slot + 1);\n", "", "test_sim"),
+    Breakage("nobody hears of a cordon", "operator/runtime/loop.cpp",
+             "(was_seen && before->second != now);", "(was_seen && was_ready != is_ready);", "test_sim"),
     Breakage("what a suspended job starts from changes while it still trains", "operator/api/training_job.cpp",
              "before.spec.suspend && before.status.placement.empty()", "before.spec.suspend", "test_api"),
     Breakage("a field of a newer schema makes a job invalid", "operator/api/training_job.cpp",

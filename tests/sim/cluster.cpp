@@ -328,6 +328,40 @@ void Cluster::node_event() {
   }
 }
 
+void Cluster::cordon(const std::string& name, bool on) {
+  nodes_[name].cordoned = on;
+  patch(api::Kind::kNode, {"", name}, "", Json{{"spec", {{"unschedulable", on}}}});
+}
+
+/// Whether the budgets allow it, as the API server reckons.
+bool Cluster::lets_go(const api::Pod& pod) const {
+  const auto* owner = pod.meta.controller();
+  const auto page = user_->list(api::Kind::kPodDisruptionBudget, {kNamespace, "", 0, ""});
+  MUSTER_CHECK(page.has_value());
+  const auto all = pods();
+  for (const auto& budget : page->items) {
+    if (owner == nullptr || budget["metadata"]["ownerReferences"][0]["uid"] != owner->uid) continue;
+    const auto healthy = std::count_if(all.begin(), all.end(), [&](const api::Pod& other) {
+      const auto* of = other.meta.controller();
+      return of != nullptr && of->uid == owner->uid && !other.meta.deletion_time &&
+             other.phase == api::PodPhase::kRunning;
+    });
+    if (healthy <= budget["spec"]["minAvailable"].get<int>()) return false;
+  }
+  return true;
+}
+
+void Cluster::drain_event() {
+  const std::string& name = node_names()[rng_.below(node_names().size())];
+  const NodeState& state = nodes_[name];
+  if (!state.exists) return;
+  if (!state.cordoned || rng_.below(12) == 0) return cordon(name, !state.cordoned);
+  for (const auto& pod : pods()) {
+    const bool runs = pod.phase == api::PodPhase::kRunning && !pod.meta.deletion_time;
+    if (pod.node_name == name && runs && lets_go(pod)) return evict(pod);
+  }
+}
+
 // ---- Scheduler, kubelets, workers
 
 std::map<std::string, int> Cluster::used() const {
@@ -359,7 +393,8 @@ void Cluster::bind(const api::Pod& pod) {
     if (!pod.required_node.empty() && pod.required_node != name) continue;
     const auto found = taken.find(name);
     const int count = found == taken.end() ? 0 : found->second;
-    if (!state.exists || !state.answers || state.refuses || count >= node_cpus_) continue;
+    const bool takes = state.exists && state.answers && !state.cordoned && !state.refuses;
+    if (!takes || count >= node_cpus_) continue;
     const Json binding{{"apiVersion", "v1"},
                        {"kind", "Binding"},
                        {"metadata", {{"name", pod.meta.name}}},
@@ -665,6 +700,7 @@ void Cluster::calm() {
   for (const auto& name : node_names()) {
     NodeState& state = nodes_[name];
     if (!state.exists) create_node(name);
+    if (state.cordoned) cordon(name, false);
     nodes_[name] = NodeState{};
     set_ready(name, true);
   }

@@ -39,6 +39,8 @@ class Cluster {
   void user_event();
   /// Another least size of a job that trains.
   void least_event();
+  /// Nodes are cordoned, emptied as far as budgets allow, and given back.
+  void drain_event();
   /// Where nodes stand is told, in some clusters, and jobs ask for it.
   bool has_racks() const { return racks_.has_value(); }
   void racks_event();
@@ -77,6 +79,7 @@ class Cluster {
   struct NodeState {
     bool answers = true;
     bool exists = true;
+    bool cordoned = false;
     bool refuses = false;  ///< its scheduler has a reason that we do not know
     MonoTime silent_since{};
   };
@@ -101,6 +104,8 @@ class Cluster {
   void touch(api::Kind kind, const api::ObjectKey& key);
   void set_ready(const std::string& name, bool ready);
   void node_event();
+  void cordon(const std::string& name, bool on);
+  bool lets_go(const api::Pod& pod) const;
   void tell_silent_nodes();
   void bind(const api::Pod& pod);
   void refuse(const api::Pod& pod);

@@ -293,6 +293,76 @@ TEST_CASE(
   CHECK(name_of(world, 0) + name_of(world, 1) == others);
 }
 
+TEST_CASE("a node is drained under a gang of its least size: a spare comes first, and goes again") {
+  World world(test::seed());
+  for (const char* name : {"a", "b", "c"}) world.add_node(name, 1);
+  const api::TrainingJob made = world.create_job("digits", 2, [](Json& job) {
+    make_engine(job);
+    job["spec"]["worker"]["min"] = 2;
+  });
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  all_train(world, 1);
+  const auto left_by_drains = [&] {
+    const auto budget =
+        world.user->get(api::Kind::kPodDisruptionBudget, {"default", api::service_name(made)});
+    REQUIRE(budget);
+    return (*budget)["spec"]["minAvailable"].get<int>();
+  };
+  const auto cordon = [&](const std::string& node, bool on) {
+    const Json patch{{"spec", {{"unschedulable", on}}}};
+    REQUIRE(world.user->merge_patch(api::Kind::kNode, {"", node}, "", patch));
+    world.settle();
+  };
+  const std::string drained = world.job("digits").status.placement[1].node;
+  const std::int64_t before = world.status_writes();
+  cordon(drained, true);
+  world.pass(core::words::kCordonedFor - seconds(1));
+  CHECK(world.pods().size() == 2);
+  world.pass(seconds(2));
+  REQUIRE(world.pods().size() == 3);
+  CHECK(left_by_drains() == 3);
+  world.run_all_pods();
+  world.settle();
+  CHECK(left_by_drains() == 3);
+  all_train(world, 3);
+  CHECK(left_by_drains() == 2);
+  CHECK(world.job("digits").status.workers == "3/2");
+  CHECK(world.status_writes() - before == 2);
+  // The eviction; there is no other room, so the spare stands in until the node is back.
+  REQUIRE(world.user->remove(api::Kind::kPod, {"default", name_of(world, 1)}, {"", -1}));
+  world.settle();
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  all_train(world, 4);
+  world.pass(seconds(120));
+  CHECK(world.pods().size() == 2);
+  CHECK(world.job("digits").status.workers == "2/2");
+  world.restart_operator();
+  cordon(drained, false);
+  world.settle();
+  REQUIRE(world.pods().size() == 3);
+  world.run_all_pods();
+  world.settle();
+  all_train(world, 5);
+  world.pass(core::words::kSpareFor - seconds(1));
+  CHECK(name_of(world, 2) != "");
+  world.pass(seconds(2));
+  CHECK(name_of(world, 2) == "");
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  all_train(world, 6);
+  const auto status = world.job("digits").status;
+  CHECK(status.workers == "2/2");
+  CHECK(status.placement.size() == 2);
+  CHECK(status.restarts == 0);
+  CHECK(left_by_drains() == 2);
+  const std::int64_t at_rest = world.status_writes();
+  world.pass(seconds(300));
+  CHECK(world.status_writes() == at_rest);
+}
+
 TEST_CASE("the witness answers when its yes is stored, and the other side hears no") {
   World world(test::seed());
   train(world, 2);

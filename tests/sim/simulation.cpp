@@ -84,6 +84,7 @@ class Simulation {
  public:
   explicit Simulation(std::uint64_t seed)
       : moves_least_(seed % 3 == 0),
+        drains_(seed % 4 == 1),
         rng_(seed),
         faults_(seed + 1),
         server_({&clock_, seed}),
@@ -173,6 +174,11 @@ class Simulation {
       cluster_.least_event();
       settle(any());
       return bury();
+    }
+    if (drains_ && rng_.below(5) == 0) {
+      cluster_.drain_event();
+      for (int i = 0; i < 6; ++i) turn();
+      return;
     }
     if (cluster_.has_racks() && rng_.below(5) == 0) {
       cluster_.racks_event();
@@ -461,6 +467,7 @@ class Simulation {
         say(who + "a part of a gang has places: " + dump_json(api::status_to_json(status)));
       }
       check_least(job, before);
+      check_spare(job, before);
       check_placement(job, before);
       check_taken_back(job, before);
     }
@@ -494,6 +501,17 @@ class Simulation {
       say("job " + job.meta.name + " has " + std::to_string(now) + " places of at least " +
           std::to_string(least));
     }
+  }
+
+  /// Beyond its size a gang has one worker at most, where one was cordoned for, and none that has
+  /// no room to grow.
+  void check_spare(const api::TrainingJob& job, const Before& before) {
+    const auto size = static_cast<std::size_t>(job.status.target_workers);
+    if (job.status.placement.size() <= size) return;
+    const std::string who = "job " + job.meta.name;
+    if (job.status.placement.size() > size + 1) say(who + " has more than one worker to spare");
+    if (!drains_) say(who + " has a worker to spare for no drain");
+    result_.spares += before.placed.size() <= size ? 1 : 0;
   }
 
   void check_taken_back(const api::TrainingJob& job, const Before& before) {
@@ -545,7 +563,9 @@ class Simulation {
       live += pod.meta.deletion_time ? 0 : 1;
     }
     if (cluster_.was_forged(job.meta.uid)) return;
-    if (current > job.status.target_workers) say("job " + job.meta.name + " has too many workers");
+    const int places = static_cast<int>(job.status.placement.size());
+    if (current > std::max(places, job.status.target_workers))
+      say("job " + job.meta.name + " has too many workers");
     // At most a gang, one that is on its way out, and one of before that was made late, by an
     // operator that leads no more, and that is not seen yet.
     if (live > 3 * 4) say("job " + job.meta.name + " has pods without end");
@@ -685,6 +705,7 @@ class Simulation {
 
   /// Jobs get other least sizes; elsewhere none, so that they can shrink to what they have.
   const bool moves_least_;
+  const bool drains_;
   ManualClock clock_;
   Rng rng_;
   Faults faults_;

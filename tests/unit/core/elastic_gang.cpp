@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace muster::test {
@@ -41,6 +43,64 @@ SnapshotBuilder training(int count) {
 
 std::string running_message(const api::TrainingJobStatus& status) {
   return status.condition("Running")->message;
+}
+
+api::Pod& pod_of(SnapshotBuilder& job, int slot) {
+  for (auto& pod : job.edit().pods)
+    if (pod.slot() == slot) return pod;
+  FAIL("no pod of slot " << slot);
+  std::abort();
+}
+
+void end_pod(SnapshotBuilder& job, int slot, int code) {
+  api::Pod& pod = pod_of(job, slot);
+  pod.phase = code == 0 ? api::PodPhase::kSucceeded : api::PodPhase::kFailed;
+  pod.termination = api::Termination{code, 0, code == 0 ? "Completed" : "Error", ""};
+}
+
+void remove_pod(SnapshotBuilder& job, int slot) {
+  std::erase_if(job.edit().pods, [&](const auto& pod) { return pod.slot() == slot; });
+}
+
+void answer(SnapshotBuilder& job, const std::string& node, std::size_t most) {
+  const auto wish = core::wanted_places(job.snapshot());
+  REQUIRE(wish.has_value());
+  core::GangPlacement placement;
+  for (std::size_t i = 0; i < std::min(most, wish->slots.size()); ++i) {
+    placement.node_of_slot.push_back(node);
+  }
+  job.edit().gang = core::GangVerdict{placement, "", wish->slots};
+  if (placement.node_of_slot.empty()) {
+    job.edit().gang = core::GangVerdict{std::nullopt, "no room", wish->slots};
+  }
+}
+
+std::vector<int> wanted(const SnapshotBuilder& job) {
+  const auto wish = core::wanted_places(job.snapshot());
+  return wish ? wish->slots : std::vector<int>{};
+}
+
+std::string placement_of(const api::TrainingJobStatus& status) {
+  std::string text;
+  for (const auto& one : status.placement) {
+    text += (text.empty() ? "" : " ") + std::to_string(one.slot) + "/" +
+            std::to_string(one.attempt) + "@" + one.node + (one.member ? "*" : "");
+  }
+  return text;
+}
+
+void join_all(SnapshotBuilder& job, std::int64_t epoch) {
+  std::vector<int> members;
+  for (auto& pod : job.edit().pods) {
+    if (pod.ended()) continue;
+    pod.phase = api::PodPhase::kRunning;
+    pod.node_name = "n";
+    members.push_back(pod.slot());
+  }
+  std::sort(members.begin(), members.end());
+  for (const auto& pod : job.snapshot().pods) {
+    if (!pod.ended()) job.report(member_report(pod.slot(), pod.attempt(), epoch, members));
+  }
 }
 
 }  // namespace muster::test

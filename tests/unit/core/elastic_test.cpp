@@ -12,80 +12,22 @@
 #include "tests/unit/core/elastic_gang.h"
 
 using namespace muster;
+using test::answer;
+using test::end_pod;
+using test::join_all;
 using test::kNow;
 using test::make_job;
 using test::member_report;
+using test::placement_of;
+using test::pod_of;
+using test::remove_pod;
 using test::running_message;
 using test::SnapshotBuilder;
 using test::status_of;
 using test::training;
+using test::wanted;
 using test::words_of;
 using Words = std::vector<std::string>;
-
-namespace {
-
-api::Pod& pod_of(SnapshotBuilder& job, int slot) {
-  for (auto& pod : job.edit().pods)
-    if (pod.slot() == slot) return pod;
-  FAIL("no pod of slot " << slot);
-  std::abort();
-}
-
-void end_pod(SnapshotBuilder& job, int slot, int code) {
-  api::Pod& pod = pod_of(job, slot);
-  pod.phase = code == 0 ? api::PodPhase::kSucceeded : api::PodPhase::kFailed;
-  pod.termination = api::Termination{code, 0, code == 0 ? "Completed" : "Error", ""};
-}
-
-void remove_pod(SnapshotBuilder& job, int slot) {
-  std::erase_if(job.edit().pods, [&](const auto& pod) { return pod.slot() == slot; });
-}
-
-/// schedule's answer to what the job asks for: every slot on `node`.
-void answer(SnapshotBuilder& job, const std::string& node, std::size_t most = 99) {
-  const auto wish = core::wanted_places(job.snapshot());
-  REQUIRE(wish.has_value());
-  core::GangPlacement placement;
-  for (std::size_t i = 0; i < std::min(most, wish->slots.size()); ++i) {
-    placement.node_of_slot.push_back(node);
-  }
-  job.edit().gang = core::GangVerdict{placement, "", wish->slots};
-  if (placement.node_of_slot.empty()) {
-    job.edit().gang = core::GangVerdict{std::nullopt, "no room", wish->slots};
-  }
-}
-
-std::vector<int> wanted(const SnapshotBuilder& job) {
-  const auto wish = core::wanted_places(job.snapshot());
-  return wish ? wish->slots : std::vector<int>{};
-}
-
-/// slot/attempt@node, "*" for a member.
-std::string placement_of(const api::TrainingJobStatus& status) {
-  std::string text;
-  for (const auto& one : status.placement) {
-    text += (text.empty() ? "" : " ") + std::to_string(one.slot) + "/" +
-            std::to_string(one.attempt) + "@" + one.node + (one.member ? "*" : "");
-  }
-  return text;
-}
-
-/// Runs all pods that were made and lets them say that they are members.
-void join_all(SnapshotBuilder& job, std::int64_t epoch) {
-  std::vector<int> members;
-  for (auto& pod : job.edit().pods) {
-    if (pod.ended()) continue;
-    pod.phase = api::PodPhase::kRunning;
-    pod.node_name = "n";
-    members.push_back(pod.slot());
-  }
-  std::sort(members.begin(), members.end());
-  for (const auto& pod : job.snapshot().pods) {
-    if (!pod.ended()) job.report(member_report(pod.slot(), pod.attempt(), epoch, members));
-  }
-}
-
-}  // namespace
 
 TEST_CASE("a killed worker alone is replaced while the others train on, with two status writes") {
   auto job = training(3);
