@@ -62,7 +62,8 @@ def fields():
              Case(5, "spec is null", with_spec(None), ["spec: Required value"]),
              Case(5, "no spec", {key: value for key, value in job().items() if key != "spec"}, ["spec: Required value"]),
              Case(5, "neither image, command nor training", with_spec({"worker": {"count": 1}}), ["spec: ", program]),
-             Case(5, "command and training", training(worker={"command": ["a"]}), ["spec: ", "worker.command"])]
+             Case(5, "command and training", training(worker={"command": ["a"]}), ["spec: ", "worker.command"]),
+             Case(5, "training in the nodes' network", training(worker={"hostNetwork": True}), ["spec: ", "worker.hostNetwork"])]
     return rows
 
 
