@@ -46,7 +46,6 @@ struct Totals {
     elastic["told yes"] += result.granted;
     elastic["given by queues"] += result.queued;
     elastic["seen to borrow"] += result.borrowed;
-    elastic["came while nodes were emptied"] += result.spares;
     elastic["shrunk for others"] += result.shrinks;
     elastic["preempted"] += result.preemptions;
     elastic["came back after that"] += result.resumed;

@@ -17,7 +17,6 @@ struct SeedResult {
   std::int64_t events = 0, operators = 0, restarts = 0;
   std::int64_t replacements = 0, resizes = 0, joins = 0, questions = 0, granted = 0;
   std::int64_t queued = 0, borrowed = 0;  ///< how often a queue was seen to give, and to borrow
-  std::int64_t spares = 0;                ///< workers that came before others were evicted
   std::int64_t shrinks = 0, preemptions = 0, resumed = 0;  ///< what was taken back, and came back
   /// Gangs that were placed within a required level on several nodes, and slots that joined one.
   std::int64_t required = 0, required_joins = 0;
