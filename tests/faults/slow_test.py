@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process of a real run is slow, and it is named with its cause: where copies of a model are split, too, and beside others of its host.
+"""A process that has a part of a model is slow in a real run, and it is named with its cause.
 
     tests/faults/slow_test.py BIN_DIR [unittest arguments]
 """
@@ -19,18 +19,17 @@ LONG = 1_000_000  # steps; these runs are ended when somebody was named
 
 
 class Slowed:
-    """While it is there, each of these processes takes so many times as long, in turns far shorter than a step."""
+    """While it is there, this process takes so many times as long, in turns far shorter than a step."""
 
-    def __init__(self, pids, times):
-        self.pids, self.times, self.over = pids, times, threading.Event()
+    def __init__(self, pid, times):
+        self.pid, self.times, self.over = pid, times, threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _signal(self, number):
-        for pid in self.pids:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
 
     def _run(self):
         while not self.over.is_set():
@@ -50,16 +49,13 @@ class Slowed:
 
 
 class Slow(FaultTest):
-    def named(self, workers, slot, hidden, spec=None, parallelism=None, local=0, times=4):
-        """Slows a trainer of `slot` and waits until status names it; the steps until then."""
-        training = {"model": {"mlp": {"hidden": hidden}}, "checkpoint": {"path": "/unused", "everySteps": LONG}}
-        if parallelism:
-            training["parallelism"] = parallelism
-        job = self.job(workers, steps=LONG, pace_ms=0, spec={"min": workers, **(spec or {})}, training=training)
+    def named(self, workers, slot, hidden, parallelism, times=4):
+        """Slows the trainer of `slot` and waits until status names it, for what it computes."""
+        training = {"model": {"mlp": {"hidden": hidden}}, "checkpoint": {"path": "/unused", "everySteps": LONG}, "parallelism": parallelism}
+        job = self.job(workers, steps=LONG, pace_ms=0, spec={"min": workers}, training=training)
         job.start("--hash-every", str(LONG), "--log-level", "info")
         job.wait_step(40)
-        trainers = job.with_trainer(slot).trainers
-        with Slowed([trainers[local]], times):
+        with Slowed(job.trainer(slot), times):
             before = job.step()
             job.wait_for(f"worker {slot} is named", lambda: re.search(rf"worker {slot} slows the gang by \d+ %: compute", read(job.log)))
         said = [json.loads(line) for line in job.log_of(slot).splitlines() if "holds the others up" in line]
@@ -72,7 +68,6 @@ class Slow(FaultTest):
         # A busy machine may have slowed another one, too, but nobody's data or network.
         for line in others:
             self.assertIn(json.loads(line)["cause"], ("compute", "files"), line)
-        return first
 
     def test_a_slow_stage_is_named_beside_the_same_stage_of_another_copy(self):
         # The second stage has sixteen times the first one's work.

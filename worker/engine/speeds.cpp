@@ -45,27 +45,64 @@ std::uint64_t nanoseconds_of(double seconds) {
   return static_cast<std::uint64_t>(std::clamp(seconds, 0.0, 1e6) * 1e9);
 }
 
-/// What one process does in the exchange, in gradients of the whole model.
+/// What one process does in the exchange, or what goes over one host's wire, in gradients of the
+/// whole model.
 struct Part {
   double nodes_sent = 0, nodes_received = 0;
   double sums_sent = 0, sums_received = 0;
   double added = 0;  ///< read and written
 };
 
-/// By rank.
-std::vector<Part> parts_of(const Division& division) {
-  double nodes = 0, weights = 0;
-  for (const auto& own : division.assignment.nodes) nodes += static_cast<double>(own.size());
-  for (const std::uint8_t weight : division.weights) weights += weight;
-  const double others = division.assignment.processes() - 1;
+/// Of those who have so many nodes of the sum, and add up what their weights say.
+std::vector<Part> parts_among(const std::vector<double>& nodes,
+                              const std::vector<double>& weights) {
+  const double all = std::accumulate(nodes.begin(), nodes.end(), 0.0);
+  const double whole = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto others = static_cast<double>(nodes.size()) - 1;
   std::vector<Part> parts;
-  for (std::size_t p = 0; p < division.weights.size(); ++p) {
-    const auto own = static_cast<double>(division.assignment.nodes[p].size());
-    const double share = division.weights[p] / weights;
-    parts.push_back(
-        {own * (1 - share), (nodes - own) * share, others * share, 1 - share, (nodes + 1) * share});
+  for (std::size_t p = 0; p < nodes.size(); ++p) {
+    const double share = weights[p] / whole;
+    parts.push_back({nodes[p] * (1 - share), (all - nodes[p]) * share, others * share, 1 - share,
+                     (all + 1) * share});
   }
   return parts;
+}
+
+/// By rank.
+std::vector<Part> parts_of(const Division& division) {
+  std::vector<double> nodes;
+  for (const auto& own : division.assignment.nodes)
+    nodes.push_back(static_cast<double>(own.size()));
+  return parts_among(nodes, {division.weights.begin(), division.weights.end()});
+}
+
+/// Who sends over a wire together: by host how many nodes of the sum leave it, and who is on it. By
+/// process where none share a host.
+struct Senders {
+  std::vector<double> nodes;
+  std::vector<std::vector<int>> members;
+};
+
+Senders senders_of(const Assignment& assignment, const Hosts& hosts) {
+  Senders senders;
+  if (!hosts.is_any_shared()) {
+    for (int p = 0; p < assignment.processes(); ++p) {
+      const auto& own = assignment.nodes[static_cast<std::size_t>(p)];
+      senders.nodes.push_back(static_cast<double>(own.size()));
+      senders.members.push_back({p});
+    }
+    return senders;
+  }
+  senders.members = hosts.members();
+  senders.nodes.assign(senders.members.size(), 0);
+  std::vector<std::size_t> host_of(static_cast<std::size_t>(assignment.processes()));
+  for (std::size_t host = 0; host < senders.members.size(); ++host) {
+    for (const int one : senders.members[host]) host_of[static_cast<std::size_t>(one)] = host;
+  }
+  for (const HostNode& node : host_nodes(assignment, hosts)) {
+    ++senders.nodes[host_of[static_cast<std::size_t>(node.holders[0])]];
+  }
+  return senders;
 }
 
 /// What a process does alone for the sums: bytes that it reads and writes, as those of its update.
@@ -94,10 +131,16 @@ std::vector<double> alone(const Division& division, const std::vector<Part>& par
   return times;
 }
 
-/// What the process with most of it sends or is sent, of nodes and then of what was added up.
-double busiest_wire(const std::vector<Part>& parts) {
+/// What the host with most of it sends or is sent, of nodes and then of what was added up.
+double busiest_wire(const Senders& senders, std::span<const std::uint8_t> weights) {
+  std::vector<double> together;
+  for (const auto& members : senders.members) {
+    double weight = 0;
+    for (const int one : members) weight += weights[static_cast<std::size_t>(one)];
+    together.push_back(weight);
+  }
   double nodes = 0, sums = 0;
-  for (const Part& part : parts) {
+  for (const Part& part : parts_among(senders.nodes, together)) {
     nodes = std::max({nodes, part.nodes_sent, part.nodes_received});
     sums = std::max({sums, part.sums_sent, part.sums_received});
   }
@@ -118,28 +161,32 @@ double shortest_exchange(const std::vector<Part>& parts, std::span<const Speed> 
 /// How long steps take, by what the processes have told of those with the present division.
 class Forecast {
  public:
-  Forecast(const Division& present, Work work, std::span<const Speed> speeds)
-      : work_(work), speeds_(speeds) {
-    const std::vector<Part> parts = parts_of(present);
-    const double wire = busiest_wire(parts);
-    if (wire > 0) exchange_of_wire_ = shortest_exchange(parts, speeds) / wire;
+  Forecast(const Division& present, Work work, std::span<const Speed> speeds, const Hosts& hosts)
+      : work_(work), speeds_(speeds), hosts_(hosts) {
+    const double wire = busiest_wire(senders(present.assignment), present.weights);
+    if (wire > 0) exchange_of_wire_ = shortest_exchange(parts_of(present), speeds) / wire;
   }
+
+  Senders senders(const Assignment& assignment) const { return senders_of(assignment, hosts_); }
 
   struct Step {
     double whole = 0;
     std::size_t slowest = 0;  ///< who does most alone
   };
-  Step of(const Division& division) const {
+  Step of(const Division& division) const { return of(division, senders(division.assignment)); }
+  /// `senders`: of its assignment.
+  Step of(const Division& division, const Senders& senders) const {
     const std::vector<Part> parts = parts_of(division);
     const std::vector<double> times = alone(division, parts, work_, speeds_);
     const auto most = std::ranges::max_element(times);
-    return {*most + exchange_of_wire_ * busiest_wire(parts),
+    return {*most + exchange_of_wire_ * busiest_wire(senders, division.weights),
             static_cast<std::size_t>(most - times.begin())};
   }
 
  private:
   Work work_;
   std::span<const Speed> speeds_;
+  const Hosts& hosts_;
   double exchange_of_wire_ = 0;
 };
 
@@ -147,10 +194,11 @@ class Forecast {
 Division with_sums_moved(Assignment assignment, const Forecast& forecast) {
   const auto processes = static_cast<std::size_t>(assignment.processes());
   Division best{std::move(assignment), std::vector<std::uint8_t>(processes, kWeightMost)};
-  auto step = forecast.of(best);
+  const Senders senders = forecast.senders(best.assignment);
+  auto step = forecast.of(best, senders);
   while (best.weights[step.slowest] > 1) {
     --best.weights[step.slowest];
-    const auto less = forecast.of(best);
+    const auto less = forecast.of(best, senders);
     if (less.whole >= step.whole) {
       ++best.weights[step.slowest];
       break;
@@ -233,19 +281,21 @@ Speed SpeedBook::usual() const {
           median(steps_, [](const Speed& one) { return one.update_ns; })};
 }
 
-int steps_to_look(const Division& present, Work work, std::span<const Speed> speeds, int least) {
+int steps_to_look(const Division& present, Work work, std::span<const Speed> speeds, int least,
+                  const Hosts& hosts) {
   if (!std::ranges::all_of(speeds, has_told)) return least;
-  const double step = Forecast(present, work, speeds).of(present).whole * 1e-9;
+  const double step = Forecast(present, work, speeds, hosts).of(present).whole * 1e-9;
   const double steps = std::ceil(kLookSeconds * least / std::max(step, 1e-9));
   return static_cast<int>(std::clamp<double>(steps, least, kLookTimesMost * least));
 }
 
 std::optional<Division> faster_division(const Division& present, Work work,
-                                        std::span<const Speed> speeds, Movable movable) {
+                                        std::span<const Speed> speeds, Movable movable,
+                                        const Hosts& hosts) {
   MUSTER_CHECK(std::ssize(speeds) == present.assignment.processes());
   MUSTER_CHECK(speeds.size() == present.weights.size());
   if (!can_be_tried(present.assignment, speeds)) return std::nullopt;
-  const Forecast forecast(present, work, speeds);
+  const Forecast forecast(present, work, speeds, hosts);
   const double now = forecast.of(present).whole;
   double best = std::min(now * (1 - kShorterBy), now - kShorterByNs);
   std::optional<Division> found;

@@ -10,6 +10,7 @@
 
 #include "worker/engine/assignment.h"
 #include "worker/engine/buckets.h"
+#include "worker/engine/hosts.h"
 
 namespace muster::engine {
 
@@ -68,17 +69,19 @@ enum class Movable : std::uint8_t {
 
 /// Steps from one comparison to the next: `least`, or up to 16 times as many, where all have told
 /// their speed and a step takes less than an eighth of a second. `speeds`: by process, at least
-/// one.
-int steps_to_look(const Division& present, Work work, std::span<const Speed> speeds, int least);
+/// one; `hosts`: as the exchange knows them.
+int steps_to_look(const Division& present, Work work, std::span<const Speed> speeds, int least,
+                  const Hosts& hosts = {});
 
 /// A division with which a step should be a tenth shorter, and 2 ms, than with `present`: each
 /// process as many logical ranks as it does in the time of the others, 1 at least, beside what it
 /// does whatever its share is: the update, and its own gradient's way to the others. Who does most
 /// adds up less of the sum, as long as that helps. Of such divisions the one with which all of that
 /// and the exchange take least together, where more nodes of the sum, and who adds up more of it,
-/// make the exchange longer. Nothing where there is none, where a process computes nothing or has
-/// told no speed, or with more than 1,024 logical ranks.
+/// make the exchange longer: what goes between hosts counts there. Nothing where there is none,
+/// where a process computes nothing or has told no speed, or with more than 1,024 logical ranks.
 std::optional<Division> faster_division(const Division& present, Work work,
-                                        std::span<const Speed> speeds, Movable movable);
+                                        std::span<const Speed> speeds, Movable movable,
+                                        const Hosts& hosts = {});
 
 }  // namespace muster::engine

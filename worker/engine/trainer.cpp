@@ -680,10 +680,12 @@ Status Trainer::deal_by_speed() {
   std::vector<Speed> speeds;
   for (const auto& one : told) speeds.push_back({one[0], one[1], one[2]});
   const Division present{assignment_, weights_};
-  look_step_ = standing_.step + steps_to_look(present, work(), speeds, config_.look_steps);
+  look_step_ = standing_.step +
+               steps_to_look(present, work(), speeds, config_.look_steps, exchange_->hosts());
   // Who owns a part of the sum of sharded state has that state, too.
   const Movable movable = is_sharded() ? Movable::kRanks : Movable::kRanksAndSums;
-  const std::optional<Division> faster = faster_division(present, work(), speeds, movable);
+  const std::optional<Division> faster =
+      faster_division(present, work(), speeds, movable, exchange_->hosts());
   if (!std::exchange(was_faster_, faster.has_value()) || !faster) return {};
   MemoryShare share = memory_share(faster->assignment, rank());
   if (!is_sharded()) share.weights = faster->weights;

@@ -55,10 +55,10 @@ Division even(int logical_ranks, std::size_t processes) {
 }
 
 /// How many logical ranks each gets, as "12 4"; empty where the even division stays.
-std::string divided(int logical_ranks, const std::vector<Speed>& speeds,
-                    Work work = kManyProducts) {
+std::string divided(int logical_ranks, const std::vector<Speed>& speeds, Work work = kManyProducts,
+                    const Hosts& hosts = {}) {
   const auto faster =
-      faster_division(even(logical_ranks, speeds.size()), work, speeds, Movable::kRanks);
+      faster_division(even(logical_ranks, speeds.size()), work, speeds, Movable::kRanks, hosts);
   return faster ? text_of(lengths_of(faster->assignment)) : "";
 }
 
@@ -117,6 +117,17 @@ TEST_CASE("an exchange that more nodes of the sum make longer outweighs what com
   // Each has one node, as when all have the same share.
   CHECK(divided(16, speeds_of(times, 300 * kMillisecond)) == "8 4 2 2");
   CHECK(divided(16, speeds_of(times, 1000 * kMillisecond)).empty());
+}
+
+TEST_CASE("what a host sends together counts once in the exchange, whoever of it computes it") {
+  const auto speeds = speeds_of({20, 10, 10, 10}, 40 * kMillisecond);
+  CHECK(divided(16, speeds).empty());
+  // Both hosts send one node as before: what the first process does not compute the second one
+  // does.
+  CHECK(divided(16, speeds, kManyProducts, Hosts({0, 0, 1, 1})) == "2 6 4 4");
+  // Without others beside it, or with all on one host, nothing is sent together.
+  CHECK(divided(16, speeds, kManyProducts, Hosts({0, 1, 2, 3})).empty());
+  CHECK(divided(16, speeds, kManyProducts, Hosts({0, 0, 0, 0})).empty());
 }
 
 TEST_CASE("what takes as long for one logical rank as for all is no reason to move them") {
