@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -40,66 +39,74 @@ double lower_median(std::vector<double> values) {
   return *middle;
 }
 
-template <typename Of>
-double usual_over(const std::vector<const Alone*>& likes, Of of) {
-  std::vector<double> values;
-  for (const Alone* one : likes) values.push_back(of(*one));
-  return lower_median(std::move(values));
+/// What is usual among some, each for itself.
+struct UsualAlone {
+  std::size_t count = 0;
+  double of_work = 0, data = 0, files = 0;
+};
+
+UsualAlone usual_among(const std::vector<const Alone*>& likes) {
+  const auto over = [&](auto of) {
+    std::vector<double> values;
+    for (const Alone* one : likes) values.push_back(of(*one));
+    return lower_median(std::move(values));
+  };
+  return {likes.size(), over([](const Alone& one) { return one.of_work(); }),
+          over([](const Alone& one) { return one.data; }),
+          over([](const Alone& one) { return one.files; })};
 }
 
-/// With whom a trainer is compared, itself included.
+/// With whom a trainer is compared: those with the same part in other copies, or of the same stage
+/// in the only one, itself included.
 class Likes {
  public:
-  explicit Likes(const std::vector<Alone>& all) : all_(all) {
-    std::set<int> copies;
+  /// `all`: one at least.
+  explicit Likes(const std::vector<Alone>& all) {
+    for (const Alone& one : all) is_one_copy_ = is_one_copy_ && one.part.copy == all[0].part.copy;
+    std::map<std::pair<int, int>, std::vector<const Alone*>> groups;
+    std::vector<const Alone*> everybody;
     for (const Alone& one : all) {
-      copies.insert(one.part.copy);
-      const auto [stage, is_first] = of_stage_.emplace(one.part.stage, one.of_work());
-      if (!is_first) stage->second = std::min(stage->second, one.of_work());
+      groups[key_of(one)].push_back(&one);
+      everybody.push_back(&one);
     }
-    is_one_copy_ = copies.size() == 1;
-  }
-
-  /// Those with the same part in other copies, or of the same stage in the only one.
-  std::vector<const Alone*> of(const Alone& self) const {
-    std::vector<const Alone*> likes;
-    for (const Alone& one : all_) {
-      const bool is_same =
-          one.part.stage == self.part.stage && (is_one_copy_ || one.part.slice == self.part.slice);
-      if (is_same) likes.push_back(&one);
+    all_ = usual_among(everybody);
+    for (const auto& [key, likes] : groups) usual_.emplace(key, usual_among(likes));
+    if (!is_one_copy_ || groups.size() < 2) return;
+    std::vector<double> stages;  // of the fastest of each
+    for (const auto& [key, likes] : groups) {
+      double least = likes[0]->of_work();
+      for (const Alone* one : likes) least = std::min(least, one->of_work());
+      stages.push_back(least);
     }
-    return likes;
+    forecast_ = kForecastTimes * lower_median(std::move(stages));
   }
 
   /// As long as it may take.
   double expected(const Alone& self) const {
-    const double like = usual_over(of(self), [](const Alone& one) { return one.of_work(); });
-    if (!is_one_copy_ || of_stage_.size() < 2) return like * self.work;
-    std::vector<double> stages;
-    for (const auto& [stage, of_work] : of_stage_) stages.push_back(of_work);
-    return std::min(like, kForecastTimes * lower_median(std::move(stages))) * self.work;
+    const double like = usual_.at(key_of(self)).of_work;
+    return (forecast_ ? std::min(like, *forecast_) : like) * self.work;
+  }
+
+  Cause cause_of(const Alone& self, double excess) const {
+    const UsualAlone& own = usual_.at(key_of(self));
+    const UsualAlone& likes = own.count < 2 ? all_ : own;
+    const double data = std::max(0.0, self.data - likes.data);
+    const double files = std::max(0.0, self.files - likes.files);
+    const std::array<std::pair<double, Cause>, 3> causes = {
+        {{excess - data - files, Cause::kCompute}, {data, Cause::kData}, {files, Cause::kFiles}}};
+    return std::ranges::max_element(causes, {}, [](const auto& one) { return one.first; })->second;
   }
 
  private:
-  const std::vector<Alone>& all_;
-  std::map<int, double> of_stage_;  ///< for each unit of work, of the fastest of each stage
-  bool is_one_copy_ = true;
-};
-
-Cause cause_of_part(const Alone& self, std::vector<const Alone*> likes,
-                    const std::vector<Alone>& all, double excess) {
-  if (likes.size() < 2) {
-    likes.clear();
-    for (const Alone& one : all) likes.push_back(&one);
+  std::pair<int, int> key_of(const Alone& one) const {
+    return {one.part.stage, is_one_copy_ ? 0 : one.part.slice};
   }
-  const double data = self.data - usual_over(likes, [](const Alone& one) { return one.data; });
-  const double files = self.files - usual_over(likes, [](const Alone& one) { return one.files; });
-  const std::array<std::pair<double, Cause>, 3> causes = {
-      {{excess - std::max(0.0, data) - std::max(0.0, files), Cause::kCompute},
-       {data, Cause::kData},
-       {files, Cause::kFiles}}};
-  return std::ranges::max_element(causes, {}, [](const auto& one) { return one.first; })->second;
-}
+
+  bool is_one_copy_ = true;
+  std::map<std::pair<int, int>, UsualAlone> usual_;
+  UsualAlone all_;
+  std::optional<double> forecast_;  ///< what a unit of work may take on any stage
+};
 
 /// Of those with a part, by rank; nothing where one of them has told none.
 std::optional<std::vector<Alone>> list_alone(const std::vector<Pace>& paces,
@@ -181,7 +188,7 @@ std::vector<Slowness> judge_parts(const std::vector<Pace>& paces, const std::vec
     Slowness& verdict = verdicts[static_cast<std::size_t>(one.rank)];
     verdict.delay = microseconds(static_cast<std::int64_t>(delay));
     verdict.percent = static_cast<int>(std::min(kMostPercentOfPart, 100 * delay / without));
-    verdict.cause = cause_of_part(one, likes.of(one), *all, excess);
+    verdict.cause = likes.cause_of(one, excess);
   }
   return verdicts;
 }
