@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "common/check.h"
 #include "common/contract.h"
@@ -95,7 +96,38 @@ std::int64_t keep_newest_lineage(std::vector<Greeting>& greetings) {
   return newest;
 }
 
-Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank) {
+namespace {
+
+/// For each who has no state the one of `holders` who gives it, in ascending order: of those on its
+/// host, or else of all, the one who has given least.
+class Givers {
+ public:
+  Givers(const std::vector<int>& holders, const Hosts& hosts) : hosts_(hosts) {
+    for (const int holder : holders) given_.emplace_back(holder, 0);
+  }
+
+  int next_for(int rank) {
+    Giver* best = nullptr;
+    const auto is_beside = [&](const Giver& one) { return hosts_.are_together(one.first, rank); };
+    for (Giver& one : given_) {
+      const bool is_better = best == nullptr || (is_beside(one) && !is_beside(*best)) ||
+                             (is_beside(one) == is_beside(*best) && one.second < best->second);
+      if (is_better) best = &one;
+    }
+    ++best->second;
+    return best->first;
+  }
+
+ private:
+  using Giver = std::pair<int, int>;  ///< rank, and to how many it gives
+  std::vector<Giver> given_;
+  const Hosts& hosts_;
+};
+
+}  // namespace
+
+Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank,
+                             const Hosts& hosts) {
   MUSTER_CHECK(has_any_state(greetings));
   EntryPlan plan;
   std::int64_t newest = 0;
@@ -112,11 +144,11 @@ Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& gre
   }
   MUSTER_RETURN_IF_ERROR(check_alike(greetings, holders[0], rank));
   std::vector<std::vector<RankRange>> held;
-  std::size_t next_holder = 0;
+  Givers givers(holders, hosts);
   for (std::size_t r = 0; r < greetings.size(); ++r) {
     const bool has_state = holds(greetings[r]);
-    plan.source.push_back(has_state ? static_cast<int>(r)
-                                    : holders[next_holder++ % holders.size()]);
+    const int own = static_cast<int>(r);
+    plan.source.push_back(has_state ? own : givers.next_for(own));
     held.push_back(has_state ? greetings[r].computed : std::vector<RankRange>());
     plan.is_fresh = plan.is_fresh && held.back().empty();
   }

@@ -15,6 +15,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/data/picture_files.h"
 #include "worker/engine/assignment.h"
+#include "worker/engine/hosts.h"
 #include "worker/engine/shard.h"
 
 namespace muster::engine {
@@ -101,10 +102,11 @@ std::vector<Keeper> keepers_of(const std::vector<Greeting>& greetings);
 
 /// Pure; somebody has the state. Its holders are those with the most steps (they are at most one
 /// step ahead of the other survivors, and their bits are what the others would have come to);
-/// everybody else takes it from one of them, in turn. Where some of them have an evaluation or a
-/// checkpoint, all take it over. Errors: kConflict with an exit code for a rank whose spec or data
-/// are not those of the state's holder.
-Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank);
+/// everybody else takes it from one of them, of its own host where there is one, in turn. Where
+/// some of them have an evaluation or a checkpoint, all take it over. Errors: kConflict with an
+/// exit code for a rank whose spec or data are not those of the state's holder.
+Result<EntryPlan> plan_entry(int logical_ranks, const std::vector<Greeting>& greetings, int rank,
+                             const Hosts& hosts = {});
 
 /// Pure. Whether all who are behind may learn as `plan.learns` says: those who have the state were
 /// training before, and nobody else has one that is to be kept until the newer one is whole.

@@ -552,7 +552,8 @@ Status Trainer::complete_state() {
 
 Status Trainer::enter(const std::vector<Greeting>& greetings) {
   MUSTER_RETURN_IF_ERROR(at(point::kEnter));
-  auto planned = plan_entry(config_.logical_ranks, greetings, rank());
+  auto planned =
+      plan_entry(config_.logical_ranks, greetings, rank(), Hosts(communicator_->hosts()));
   if (!planned) return of_joiner(planned.error());
   EntryPlan& plan = *planned;
   if (view_.stop) plan.standing.is_stopping = 1;

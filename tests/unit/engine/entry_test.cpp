@@ -265,6 +265,19 @@ Greeting idle_at(int rank, std::int64_t step) {
 
 }  // namespace
 
+TEST_CASE("who joins is given the state by one of its own host, where one has it") {
+  const std::vector<Greeting> all{idle_at(0, 5), joiner(), idle_at(2, 5),
+                                  joiner(),      joiner(), joiner()};
+  CHECK(plan_entry(16, all, 1)->source == std::vector<int>{0, 0, 2, 2, 0, 2});
+  // Those on the third host are given it by each in turn.
+  const Hosts hosts({4, 9, 9, 4, 6, 6});
+  CHECK(plan_entry(16, all, 1, hosts)->source == std::vector<int>{0, 2, 2, 0, 0, 2});
+  // Who stands behind has no state to give.
+  std::vector<Greeting> behind = all;
+  behind[2] = idle_at(2, 4);
+  CHECK(plan_entry(16, behind, 1, hosts)->source == std::vector<int>(6, 0));
+}
+
 TEST_CASE("who joins those who train learns in the next step, which the others make") {
   const std::vector<Greeting> all{joiner(), idle_at(1, 5), joiner(), idle_at(3, 5), joiner()};
   EntryPlan plan = *plan_entry(16, all, 1);
