@@ -31,6 +31,10 @@ TICKS = "worker/engine/pipeline_schedule.cpp"
 COMPARE = "worker/engine/compare.cpp"
 
 BREAKAGES = [
+    Breakage("who joins is given the state from another host, though one of its own has it", "worker/engine/entry.cpp",
+             "(is_beside(one) && !is_beside(*best))", "(is_beside(one) && is_beside(*best))", "test_engine"),
+    Breakage("who makes a node for others is foreseen in the bucket with the fewest of them", "worker/engine/hosts.cpp",
+             "most = std::max(most, owners);", "most = bucket == 0 ? owners : std::min(most, owners);", "test_engine"),
     Breakage("a pass has more samples than the memory holds", "worker/engine/memory_needs.cpp",
              "needs(ranks) <= config.memory_bytes) return ranks;", "needs(ranks) > 0) return ranks;", "test_engine"),
     Breakage("a split is told that does not fit", "worker/engine/memory_needs.cpp",

@@ -31,6 +31,21 @@ void add_nodes_of_run(std::span<const HeldNode> run, std::vector<HostNode>& all)
   MUSTER_CHECK(next == run.size());
 }
 
+/// Owners elsewhere for whom `rank` makes the node, in the bucket in which they are the most: those
+/// whose turns fall together may have numbers that are so far apart.
+std::size_t owners_made_for(const HostNode& node, const Hosts& hosts, int processes, int rank) {
+  std::size_t most = 0;
+  for (std::size_t bucket = 0; bucket < node.holders.size(); ++bucket) {
+    std::size_t owners = 0;
+    for (int owner = 0; owner < processes; ++owner) {
+      const bool is_made = !hosts.are_together(owner, rank);
+      if (is_made && node.maker(turn_of(owner, bucket)) == rank) ++owners;
+    }
+    most = std::max(most, owners);
+  }
+  return most;
+}
+
 }  // namespace
 
 Hosts::Hosts(std::vector<int> host_of) : host_of_(std::move(host_of)) {
@@ -76,8 +91,6 @@ std::vector<HostNode> host_nodes(const Assignment& assignment, const Hosts& host
 }
 
 std::size_t chunks_received(const Assignment& assignment, const Hosts& hosts, int rank) {
-  const std::size_t beside = hosts.beside(rank).size();
-  const std::size_t owners = static_cast<std::size_t>(assignment.processes()) - beside;
   std::size_t chunks = 0;
   for (const HostNode& node : host_nodes(assignment, hosts)) {
     const auto own =
@@ -85,8 +98,9 @@ std::size_t chunks_received(const Assignment& assignment, const Hosts& hosts, in
     const std::size_t others = node.parts.size() - own;
     const bool is_beside = hosts.are_together(rank, node.holders[0]);
     chunks += is_beside || !node.is_made() ? others : 1;
-    const std::size_t makers = node.holders.size();
-    if (node.is_made() && own > 0) chunks += (owners + makers - 1) / makers * others;
+    if (node.is_made() && own > 0) {
+      chunks += owners_made_for(node, hosts, assignment.processes(), rank) * others;
+    }
   }
   return chunks;
 }

@@ -117,6 +117,40 @@ TEST_CASE("each node leaves its host once, in the fewest complete subtrees") {
   }
 }
 
+TEST_CASE("nobody is sent more sums of nodes than was foreseen, in whatever bucket") {
+  Rng rng(test::seed());
+  std::size_t most_alike = 0, foreseen = 0;
+  for (int trial = 0; trial < 500; ++trial) {
+    CAPTURE(trial);
+    const Place place = some_place(rng);
+    const Hosts hosts(place.host_of);
+    const std::vector<HostNode> nodes = host_nodes(place.assignment, hosts);
+    const int rank =
+        static_cast<int>(rng.below(static_cast<std::uint64_t>(place.assignment.processes())));
+    const std::size_t at_most = chunks_received(place.assignment, hosts, rank);
+    std::size_t most = 0;
+    for (std::size_t bucket = 0; bucket < 9; ++bucket) {
+      std::size_t received = 0;
+      for (const HostNode& node : nodes) {
+        const auto sent = static_cast<std::size_t>(std::ranges::count_if(
+            node.parts, [&](const HeldNode& part) { return part.process != rank; }));
+        const int maker = node.maker(turn_of(rank, bucket));
+        const bool comes_made = node.is_made() && !hosts.are_together(rank, maker);
+        received += comes_made ? 1 : sent;
+        for (int owner = 0; node.is_made() && owner < place.assignment.processes(); ++owner) {
+          if (hosts.are_together(owner, maker)) continue;
+          if (node.maker(turn_of(owner, bucket)) == rank) received += sent;
+        }
+      }
+      most = std::max(most, received);
+    }
+    REQUIRE(most <= at_most);
+    most_alike += most == at_most ? 1 : 0;
+    ++foreseen;
+  }
+  CHECK(most_alike > foreseen * 9 / 10);  // and mostly no more than that
+}
+
 TEST_CASE("a host of several has one node where processes are as even as hosts") {
   for (const int hosts : {2, 4, 8}) {
     for (const int beside : {1, 2, 4}) {
