@@ -128,7 +128,7 @@ Status read_string_map(const Json& json, const std::string& path,
 void optional_time(JsonReader& in, std::string_view field, std::optional<WallTime>& out) {
   std::string text;
   in.optional(field, text, 64);
-  if (!in.has(field) || !in.status()) return;
+  if (!in.has(field) || !in.goes_on()) return;
   auto time = parse_time(text);
   if (!time) return in.fail(field, time.error().message());
   out = *time;
@@ -141,7 +141,8 @@ Status read_meta(const Json& object, ObjectMeta& out) {
     outer.fail("metadata", "is required");
     return outer.status();
   }
-  JsonReader in(*json, "metadata");
+  // Of all that is known: labels that are refused must not hide that the object is being deleted.
+  SpecReader in(*json, "metadata");
   in.required("name", out.name, 253);
   in.optional("namespace", out.namespace_name, 253);
   in.optional("uid", out.uid, 128);

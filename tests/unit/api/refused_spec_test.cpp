@@ -20,6 +20,31 @@ TEST_CASE("the status survives a spec that an older schema admitted") {
   CHECK_FALSE(job.status.finished());
 }
 
+TEST_CASE("labels that are refused do not hide that a job is being deleted, nor which one it is") {
+  Json json = full_training_job();
+  json["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z";
+  json["metadata"]["deletionGracePeriodSeconds"] = 7;
+  const TrainingJob whole = *parse_training_job(json);
+  REQUIRE(whole.meta.deletion_time);
+  Json labels = Json::object();
+  for (int i = 0; i <= 4096; ++i) labels["l" + std::to_string(i)] = "x";
+  for (const Json& broken : {labels, Json{{"a", 1}}, Json(7)}) {
+    for (const char* field : {"labels", "annotations"}) {
+      json["metadata"]["labels"] = Json::object();
+      json["metadata"]["annotations"] = Json::object();
+      json["metadata"][field] = broken;
+      const auto [job, verdict] = read_training_job(json);
+      REQUIRE_FALSE(verdict);
+      CHECK(verdict.error().message().find("metadata." + std::string(field)) == 0);
+      CHECK(job.meta.deletion_time == whole.meta.deletion_time);
+      CHECK(job.meta.deletion_grace_seconds == 7);
+      CHECK(job.meta.uid == whole.meta.uid);
+      CHECK(job.meta.resource_version == whole.meta.resource_version);
+      CHECK(job.meta.creation_time == whole.meta.creation_time);
+    }
+  }
+}
+
 TEST_CASE(
     "of a spec that is refused all is read that can be, and what is trained stays as written") {
   Json json = full_training_job();
