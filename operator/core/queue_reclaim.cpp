@@ -272,7 +272,7 @@ std::vector<Reclaim::Lender*> Reclaim::victims(const Claim& claim) {
   for (Lender& one : lenders_) {
     // Whom it had to give way to it never sends away in turn.
     const bool is_kept =
-        (claim.spares && one.spared.count() > 0) ||
+        one.spared > claim.spared_most ||
         (!one.holder->uid.empty() && one.holder->uid == claim.head.gang.preempted_for_uid);
     if (one.kept > 0 && !is_kept && may_take(claim, one)) found.push_back(&one);
   }
@@ -417,11 +417,25 @@ bool Reclaim::make_room(const Head& head) {
 
 std::vector<std::pair<api::ObjectKey, seconds>> Reclaim::spared_for_now(const Head& head) {
   std::vector<std::pair<api::ObjectKey, seconds>> found;
-  const auto is_spared = [](const Lender& one) { return one.kept > 0 && one.spared.count() > 0; };
-  if (std::none_of(lenders_.begin(), lenders_.end(), is_spared)) return found;
+  std::set<seconds> ends;
+  for (const Lender& one : lenders_) {
+    if (one.kept > 0 && one.spared.count() > 0) ends.insert(one.spared);
+  }
+  const std::vector<seconds> times(ends.begin(), ends.end());
   const std::vector<int> before = kept();
-  Claim claim{head, Right::kPriority, lacking(head), false};
-  if (preempt(claim)) {
+  Claim claim{head, Right::kPriority, lacking(head)};
+  const auto helps = [&](seconds most) {
+    restore(before);
+    claim.spared_most = most;
+    return preempt(claim);
+  };
+  // Who is spared the longest is tried first: where that does not help, nothing does.
+  std::size_t low = 0, high = times.empty() || !helps(times.back()) ? 0 : times.size();
+  while (low + 1 < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    (helps(times[middle - 1]) ? high : low) = middle;
+  }
+  if (high > 0 && helps(times[high - 1])) {
     for (std::size_t i = 0; i < lenders_.size(); ++i) {
       const Lender& one = lenders_[i];
       const bool would_go = one.kept == 0 && before[i] > 0 && one.spared.count() > 0;

@@ -48,7 +48,7 @@ class Reclaim {
   /// Whether the head will have room for its least, and if need be who makes it.
   bool make_room(const Head& head);
   /// Of a head that make_room has not helped: who could be preempted for it once they are spared no
-  /// more, and after how long a run. Empty: nobody.
+  /// more, and after how long a run: those by whom it comes to its room first. Empty: nobody.
   std::vector<std::pair<api::ObjectKey, seconds>> spared_for_now(const Head& head);
   /// The same for one that is no first of a line: with what others have grown to beyond their wish
   /// alone. How many of its workers will have room then, from its least to `most`; 0: too few.
@@ -84,7 +84,7 @@ class Reclaim {
     const Head& head;
     Right right = Right::kOwn;
     ResourceAmounts contested{};  ///< of what its worker takes: what it lacks, or all
-    bool spares = true;           ///< nobody is preempted who is spared
+    seconds spared_most{0};       ///< who is spared for longer is not preempted
   };
   struct Search;
   /// Who is preempted, by what right, and what it costs: the highest priority, then the work.

@@ -511,6 +511,31 @@ TEST_CASE("nobody is preempted before it ran for its queue's least time, and its
   }
 }
 
+TEST_CASE("who waits for least times hears of those that are over first, whoever loses less") {
+  QueueWorld world = lab();
+  world.queues[1].least_run = seconds(600);
+  world.clock = 1000;
+  world.add_job("older", "research", 4).unsaved = seconds(9999);
+  world.pass();
+  world.clock += 100;
+  world.add_job("newer", "research", 4);
+  world.pass();
+  REQUIRE(world.runs("older"));
+  REQUIRE(world.runs("newer"));
+  world.add_job("small", "product", 4);
+  world.clock += 100;
+  const auto why = [&] {
+    return schedule(world.snapshot()).verdicts.at({"team", "small"}).why_not;
+  };
+  CHECK(why().find("least time: team/older 600 s (spec") != std::string::npos);
+  // One of them alone is not enough for it.
+  world.job("small").gang.count = world.job("small").gang.min = 8;
+  world.queues[0].quota[0].nominal = 8;
+  world.queues[1].quota[0].nominal = 0;
+  CHECK(why().find("team/newer 600 s") != std::string::npos);
+  CHECK(why().find("team/older 600 s") != std::string::npos);
+}
+
 TEST_CASE("the least time of a queue holds no shrinking up, and none of what has not started") {
   QueueWorld world = lab();
   world.queues[1].least_run = seconds(600);
