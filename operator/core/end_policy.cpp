@@ -150,10 +150,7 @@ std::string restart_message(const JobSnapshot& snapshot, const Failure& cause, s
 /// blamed where there are others.
 std::set<std::string> nodes_to_avoid(const JobSnapshot& snapshot, const GangView& gang,
                                      const Failure& cause) {
-  std::set<std::string> nodes;
-  for (const auto& member : gang.members) {
-    if (is_turned_away(member, snapshot)) nodes.insert(node_of(member));
-  }
+  std::set<std::string> nodes = nodes_that_turned_away(snapshot, gang);
   const auto& last = snapshot.job.status.failure;
   const bool has_run = snapshot.job.status.is_true(std::string(words::kRunning));
   const bool again = last && last->slot == cause.facts.slot && last->node == cause.facts.node;
@@ -251,6 +248,14 @@ bool has_left_behind(const JobSnapshot& snapshot, const GangView& gang) {
 }
 
 }  // namespace
+
+std::set<std::string> nodes_that_turned_away(const JobSnapshot& snapshot, const GangView& gang) {
+  std::set<std::string> nodes;
+  for (const auto& member : gang.members) {
+    if (is_turned_away(member, snapshot)) nodes.insert(node_of(member));
+  }
+  return nodes;
+}
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot) {
   const api::TrainingJob& job = snapshot.job;

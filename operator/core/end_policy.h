@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <set>
+#include <string>
 
 #include "operator/core/gang_view.h"
 #include "operator/core/reconcile.h"
@@ -28,6 +30,9 @@ struct Failure {
   /// doing is not.
   bool counts() const { return !planned && !node_lost && !disrupted && !turned_away; }
 };
+
+/// Nodes whose kubelets did not let in workers that are still members.
+std::set<std::string> nodes_that_turned_away(const JobSnapshot& snapshot, const GangView& gang);
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot);
 /// Whether a worker that ended so is unfit (above) where it was no member.

@@ -751,6 +751,8 @@ Plan reconcile(const JobSnapshot& snapshot) {
   }
   tell_drain(plan, snapshot);
   tell_changes(plan, snapshot);
+  // Before another place is looked for, and not only by the decision that takes it.
+  if (!snapshot.job.status.finished()) plan.avoid.merge(nodes_that_turned_away(snapshot, gang));
   if (!plan.empty()) return plan;
   // Alone and last, so that the job never waits for it.
   if (auto action = budget_action(snapshot)) {

@@ -17,9 +17,9 @@ constexpr std::chrono::hours kForgottenAfter{24};
 void AvoidedNodes::add(const std::set<std::string>& nodes, std::int64_t epoch, MonoTime now) {
   for (const std::string& node : nodes) {
     Avoided& avoided = nodes_[node];
-    // A plan that could not be carried out is made again, and is about the same failure.
-    const bool is_same = avoided.times > 0 && avoided.epoch == epoch && !avoided.is_over;
-    if (!is_same) avoided.times = std::min(avoided.times + 1, kTimesCounted);
+    // Whoever failed is told of until another takes its place: it is the same failure.
+    if (avoided.times > 0 && avoided.epoch == epoch) continue;
+    avoided.times = std::min(avoided.times + 1, kTimesCounted);
     avoided.until = now + core::words::kAvoidFor * (1 << (avoided.times - 1));
     avoided.epoch = epoch;
     avoided.is_over = false;

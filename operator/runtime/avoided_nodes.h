@@ -20,7 +20,8 @@ namespace muster::runtime {
 /// minutes. A node is forgiven when a worker that was placed after its failure runs there.
 class AvoidedNodes {
  public:
-  /// `epoch`: no attempt given out until now is as high.
+  /// `epoch`: no attempt given out until now is as high. Of a node that is known to have failed in
+  /// this epoch nothing is new, also once it may be used again.
   void add(const std::set<std::string>& nodes, std::int64_t epoch, MonoTime now);
 
   /// Whether some may be used again since the last call.

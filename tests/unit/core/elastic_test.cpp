@@ -65,6 +65,22 @@ TEST_CASE("a killed worker alone is replaced while the others train on, with two
   CHECK(job.plan().empty());
 }
 
+TEST_CASE("a node that turns a worker away is left out before another place is looked for") {
+  auto job = training(2);
+  api::Pod& pod = pod_of(job, 1);
+  pod.phase = api::PodPhase::kFailed;
+  pod.image_id.clear();
+  pod.reason = "OutOfcpu";
+  REQUIRE(pod.node_name == "n");
+  CHECK(job.plan().avoid == std::set<std::string>{"n"});
+  answer(job, "m");
+  const core::Plan plan = job.plan();
+  CHECK(placement_of(status_of(plan)) == "0/0@n* 1/1@m");
+  CHECK(plan.avoid == std::set<std::string>{"n"});
+  pod.image_id = "sha256:1";  // it was let in
+  CHECK(job.plan().avoid.empty());
+}
+
 TEST_CASE("what is lost in which way") {
   const std::string deleted = "0/0@n* 1/1@m 2/0@n*";
   SUBCASE("its pod was deleted by force") {

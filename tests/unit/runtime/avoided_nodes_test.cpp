@@ -68,12 +68,16 @@ TEST_CASE("a plan that is made again tells of no other failure") {
   AvoidedNodes avoided;
   avoided.add({"n"}, 5, kStart);
   avoided.add({"n"}, 5, kStart + seconds(1));
-  CHECK(avoided.next_end() == kStart + seconds(121));
+  CHECK(avoided.next_end() == kStart + seconds(120));
   // Nobody is forgiven while it is avoided.
   avoided.forget({{"n", 5}}, kIsThere, kStart + seconds(1));
   CHECK(avoided.at(kStart + seconds(1)).size() == 1);
   avoided.add({"n"}, 6, kStart + seconds(2));
   CHECK(avoided.next_end() == kStart + seconds(242));
+  // Who waits for another place must come to this one in the end, where there is no other.
+  CHECK(avoided.end_those_over(kStart + seconds(242)));
+  avoided.add({"n"}, 6, kStart + seconds(243));
+  CHECK(avoided.at(kStart + seconds(243)).empty());
 }
 
 namespace {
