@@ -33,25 +33,22 @@ MUSTER_INLINE V fused(V a, V b, V sum) { return _mm512_fmadd_ps(a, b, sum); }
 
 #include "kernels/cpu/bfloat16_fused-inl.h"
 
+constexpr PairTable packed_by(decltype(PairTable::pack_along) along,
+                              decltype(PairTable::pack_across) across) {
+  return {kTileRows,
+          kVector,
+          kVectorsMax,
+          kLeftWords,
+          {flushing<1, true>, flushing<2, true>, flushing<3, true>},
+          {flushing<1, false>, flushing<2, false>, flushing<3, false>},
+          along,
+          across};
+}
+
 }  // namespace
 
-const PairTable kAvx512Pairs = {kTileRows,
-                                kVector,
-                                kVectorsMax,
-                                kLeftWords,
-                                {flushing<1, true>, flushing<2, true>, flushing<3, true>},
-                                {flushing<1, false>, flushing<2, false>, flushing<3, false>},
-                                avx2::pack_along,
-                                avx2::pack_across};
-const PairTable kAvx512ConvertedPairs = {
-    kTileRows,
-    kVector,
-    kVectorsMax,
-    kLeftWords,
-    {flushing<1, true>, flushing<2, true>, flushing<3, true>},
-    {flushing<1, false>, flushing<2, false>, flushing<3, false>},
-    avx512bf16::pack_along,
-    avx512bf16::pack_across};
+const PairTable kAvx512Pairs = packed_by(avx2::pack_along, avx2::pack_across);
+const PairTable kAvx512ConvertedPairs = packed_by(avx512bf16::pack_along, avx512bf16::pack_across);
 
 }  // namespace muster::kernels::cpu
 #endif
