@@ -7,8 +7,10 @@ namespace {
 
 constexpr const char* kBash = R"(# source <(muster completion bash)
 _muster() {
-  local found
-  mapfile -t found < <("${COMP_WORDS[0]/#\~/$HOME}" complete-words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null </dev/null)
+  local found program=${COMP_WORDS[0]/#\~/$HOME}
+  mapfile -t found < <(
+    "$program" complete-words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null </dev/null
+  )
   COMPREPLY=()
   ((${#found[@]})) || return
   if [[ ${found[-1]} == :4 ]]; then compopt +o default 2>/dev/null; fi
@@ -21,8 +23,9 @@ complete -o default -F _muster muster
 constexpr const char* kZsh = R"(#compdef muster
 # source <(muster completion zsh)
 _muster() {
-  local -a found
-  found=("${(@f)$("${(Q)words[1]/#\~/$HOME}" complete-words "${(@Q)words[2,CURRENT-1]}" "$PREFIX" 2>/dev/null </dev/null)}")
+  local -a line found
+  line=("${(Q)words[1]/#\~/$HOME}" complete-words "${(@Q)words[2,CURRENT-1]}" "$PREFIX")
+  found=("${(@f)$("${line[@]}" 2>/dev/null </dev/null)}")
   local how=$found[-1]
   found[-1]=()
   found=("${(@)found/$'\t'/:}")

@@ -1,7 +1,9 @@
 #include "cli/kube_commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
+#include <string_view>
 
 #include "cli/describe_command.h"
 #include "cli/expected_start.h"
@@ -90,6 +92,25 @@ void add_get(CLI::App& command, GetOptions& get) {
   command.add_flag("-w,--watch", get.watches, "a row for every change, until Ctrl-C");
 }
 
+/// Empty, or why no kubectl reads this as a time. CLI11 puts the flag in front.
+std::string since_verdict(const std::string& text) {
+  std::string_view rest = text;
+  const auto skip = [&rest](std::string_view characters) {
+    const std::size_t size = std::min(rest.find_first_not_of(characters), rest.size());
+    rest.remove_prefix(size);
+    return size;
+  };
+  bool is_good = !rest.empty() && rest.size() <= 64;
+  while (is_good && !rest.empty()) {
+    is_good = skip("0123456789") > 0;
+    if (skip(".") == 1) skip("0123456789");
+    const std::size_t size = rest.starts_with("ms") ? 2 : 1;
+    is_good = is_good && !rest.empty() && std::string_view("smh").find(rest.front()) < 3;
+    rest.remove_prefix(std::min(size, rest.size()));
+  }
+  return is_good ? "" : "must be a time such as 30s, 5m or 1h30m";
+}
+
 void add_logs(CLI::App& command, LogsOptions& logs) {
   add_job(command, logs.job);
   command.add_flag("-f,--follow", logs.follows,
@@ -98,7 +119,8 @@ void add_logs(CLI::App& command, LogsOptions& logs) {
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1'000'000'000}));
   command.add_option("--since", logs.since, "no older lines than this: 30s, 5m, 2h")
-      ->type_name("TIME");
+      ->type_name("TIME")
+      ->check(since_verdict);
   command.add_option("--slot", logs.slots, "of this worker alone; may be repeated")
       ->type_name("N")
       ->check(CLI::Range(0, 4095))

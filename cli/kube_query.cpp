@@ -105,6 +105,15 @@ bool print(const std::string& text) {
 
 bool flush() { return std::fflush(stdout) == 0; }
 
+int end_output(int code) {
+  const bool is_written = flush() && std::ferror(stdout) == 0;
+  pollfd reader{fileno(stdout), 0, 0};
+  const bool is_gone = ::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0;
+  if (is_written || is_gone) return code;
+  tell("muster: standard output: not all of it could be written; is the disk full?");
+  return code == 0 || code == codes::kFailedJob ? codes::kDisk : code;
+}
+
 Status pause_for(Kubectl& kubectl, milliseconds pause) {
   const MonoTime due = kubectl.clock().mono_now() + pause;
   for (;;) {

@@ -44,6 +44,9 @@ void tell(const std::string& text);
 bool print(const std::string& text);
 /// What was printed is out. False as above.
 bool flush();
+/// At the end, with the exit code that there would be: kDisk, and a sentence, where not all that
+/// was printed could be written, as on a full disk. A reader that wants no more is no fault.
+int end_output(int code);
 
 /// Until `pause` has passed or a signal has come, which is an error.
 Status pause_for(Kubectl& kubectl, milliseconds pause);

@@ -18,6 +18,7 @@
 #include "cli/completion.h"
 #include "cli/job_file_options.h"
 #include "cli/kube_commands.h"
+#include "cli/kube_query.h"
 #include "cli/prove_command.h"
 #include "cli/run_command.h"
 #include "cli/simulate_command.h"
@@ -291,23 +292,23 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help and version are 0; whatever cannot be parsed is usage.
-    return app.exit(error) == 0 ? 0 : muster::contract::exit_code::kUsage;
+    const int code = app.exit(error) == 0 ? 0 : muster::contract::exit_code::kUsage;
+    return muster::cli::end_output(code);
   }
 
   // Before any signal is blocked: whoever waits for its writer may interrupt.
   if (reads_standard_input(app)) (void)muster::cli::standard_input();
   if (completion->parsed()) {
     const std::string script = muster::cli::completion_script(shell);
-    return std::fputs(script.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
-               ? 0
-               : muster::contract::exit_code::kInternal;
+    muster::cli::print(script);
+    return muster::cli::end_output(0);
   }
   if (tokenize->parsed()) return muster::cli::tokenize_command(texts);
-  if (kube.is_chosen()) return kube.run(kube_environment(clock));
+  if (kube.is_chosen()) return muster::cli::end_output(kube.run(kube_environment(clock)));
   if (simulate->parsed()) {
     const auto environment = kube_environment(clock);
-    return muster::cli::simulate_command(
-        simulation, {environment.width, environment.stdout_is_terminal}, clock);
+    return muster::cli::end_output(muster::cli::simulate_command(
+        simulation, {environment.width, environment.stdout_is_terminal}, clock));
   }
 
   const bool is_debug = options.local.log_level == "debug";

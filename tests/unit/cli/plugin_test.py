@@ -361,6 +361,35 @@ class DescribeTest(PluginTest):
         self.assertIn("cannot be a job's name", done.stderr)
 
 
+class OutputTest(PluginTest):
+    def into(self, target, *arguments):
+        with open(target, "w", encoding="utf-8") as file:
+            return subprocess.run([os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True, stdout=file,
+                                  env=self.environment(), cwd=self.directory, timeout=DEADLINE, stderr=subprocess.PIPE, check=False)
+
+    def test_output_that_could_not_be_written_is_no_success(self):
+        self.answer("get trainingjobs", items(job(RUNNING)))
+        with open(self.path("cluster.json"), "w", encoding="utf-8") as file:
+            file.write(items({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                              "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}}))
+        with open(self.path("jobs.csv"), "w", encoding="utf-8") as file:
+            file.write("submit,duration\n0,10\n")
+        example = os.path.join(ROOT, "examples/digits.yaml")
+        for line in (["get"], ["plan", example, "--cluster", "cluster.json", "-o", "json"], ["completion", "bash"], ["--help"],
+                     ["simulate", "jobs.csv", "--cluster", "cluster.json", "-o", "json"], ["logs", "--help"], ["--version"]):
+            done = self.into("/dev/full", *line)
+            self.assertEqual((done.returncode, done.stderr),
+                             (29, "muster: standard output: not all of it could be written; is the disk full?\n"), line)
+
+    def test_a_reader_that_has_seen_enough_is_no_failure(self):
+        self.answer("get trainingjobs", items(job(RUNNING)))
+        for line in (["get"], ["completion", "bash"], ["--help"]):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = self.into(writer, *line)
+            self.assertIn((done.returncode, done.stderr), ((0, ""), (-signal.SIGPIPE, "")), line)
+
+
 class LogsTest(PluginTest):
     def logs(self, slot, *lines, attempt=0, container="worker", **more):
         self.answer(f"logs digits-abcde-{slot}-{attempt} --container={container} ", "".join(
@@ -538,6 +567,18 @@ class LogsTest(PluginTest):
         self.assertEqual(process.wait(DEADLINE), 0)
         self.assertEqual(process.stderr.read(), "")
         process.stderr.close()
+
+
+class SinceTest(PluginTest):
+    def test_a_since_that_is_no_time_is_refused_before_the_cluster_is_asked(self):
+        self.answer("", code=1)
+        for bad in ("abc", "5", "-5m", "5 m", "m", "5m;x", "5d", "1.h2", "", "9" * 99 + "s"):
+            done = self.muster("logs", "digits", f"--since={bad}")
+            self.assertEqual(done.returncode, 2, bad)
+        self.assertIn("--since: must be a time such as 30s, 5m or 1h30m", self.muster("logs", "digits", "--since", "abc").stderr)
+        self.assertFalse(os.path.exists(self.path("calls.jsonl")))
+        for good in ("30s", "5m", "1h30m", "1.5h", "100ms"):
+            self.assertEqual(self.muster("logs", "digits", "--since", good).returncode, 4, good)
 
 
 class SuspendTest(PluginTest):
