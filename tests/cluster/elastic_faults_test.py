@@ -5,6 +5,7 @@ worker dies, operators killed in the middle of a resize. Survivors stay, and the
 Needs root and the release programs.
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -126,6 +127,45 @@ class ElasticFaults(LongJobTest):
         finally:
             self.cluster.kubectl("uncordon", f"node{number}")
         self.assert_same_bits("drained", survivors)
+
+    def test_a_drain_under_a_gang_of_its_least_size_brings_a_spare_worker_first(self):
+        manifest = long_job("least", most=3)
+        worker = manifest["spec"]["worker"]
+        worker["count"], worker["resources"]["memory"] = 1, self.part_of_a_node(fifths=2)
+        self.apply_with_claim(manifest)
+        self.find_volume("least")
+        wait_for("least trains", lambda: self.recorded() > 1000, 180)
+        home = self.pods("least")[0]["spec"]["nodeName"]
+        away = "node2" if home == "node1" else "node1"
+        with self.half_taken(home):
+            self.kubectl("patch", "tjob", "least", "--type=merge", "-p", '{"spec":{"worker":{"count":2,"min":2}}}')
+            wait_for("both train", lambda: self.workers("least") == "2/2", 120)
+        self.assertEqual({pod["spec"]["nodeName"] for pod in self.pods("least")}, {home, away})
+        survivors = self.uids("least", [0])
+        self.cluster.kubectl("drain", away, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+                             "--pod-selector=muster.dev/job-name=least", "--timeout=120s", seconds=150)
+        try:
+            self.assert_trains_on()
+            self.assert_told("least", rf"Resized .*node {away} is cordoned and nobody can be spared there: worker 2 to join")
+            self.assert_told("least", r"left at step \d+")
+        finally:
+            self.cluster.kubectl("uncordon", away)
+        self.assert_same_bits("least", survivors)
+
+    @contextlib.contextmanager
+    def half_taken(self, node):
+        """No second worker has room on the node meanwhile. The pod's image is nowhere: its room is held all the same."""
+        memory = {"memory": self.part_of_a_node(fifths=2)}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "room"}, "spec": {
+            "nodeName": node, "terminationGracePeriodSeconds": 0, "securityContext": {
+                "runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "room", "image": "nowhere.invalid/room", "imagePullPolicy": "Never",
+                            "resources": {"requests": memory, "limits": memory},
+                            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}]}})
+        try:
+            yield
+        finally:
+            self.kubectl("delete", "pod", "room", "--wait=true")
 
     def test_a_worker_dies_while_the_api_server_is_away(self):
         number, survivors = self.start_on_both_nodes("apiless")
