@@ -34,6 +34,28 @@ void JobFollower::post_event(const kube::WatchEvent& event) {
   wake();
 }
 
+void JobFollower::post_note(const kube::WatchEvent& event) {
+  const auto text_of = [](const Json& object, const char* name) {
+    const auto found = object.find(name);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  };
+  if (event.type == kube::WatchEvent::Type::kDelete || !event.object.is_object()) return;
+  const auto regarding = event.object.find("regarding");
+  if (regarding == event.object.end() || !regarding->is_object()) return;
+  if (text_of(*regarding, "name") != job_name_ || text_of(event.object, "type") != "Warning") {
+    return;
+  }
+  std::string note = text_of(event.object, "note");
+  {
+    const std::scoped_lock lock(mutex_);
+    if (note.empty() || note == last_warning_) return;
+    if (news_.warnings.size() == kWarningsMost) news_.warnings.erase(news_.warnings.begin());
+    last_warning_ = note;
+    news_.warnings.push_back(std::move(note));
+  }
+  wake();
+}
+
 void JobFollower::post_progress(const ProgressReport& report) {
   {
     const std::scoped_lock lock(mutex_);

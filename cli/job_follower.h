@@ -5,7 +5,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/file.h"
 #include "common/json.h"
@@ -17,9 +19,12 @@ namespace muster::cli {
 /// Threads: post_* from any; the others from one.
 class JobFollower {
  public:
+  static constexpr std::size_t kWarningsMost = 32;
   explicit JobFollower(std::string job_name);
 
   void post_event(const kube::WatchEvent& event);
+  /// Of events.k8s.io: warnings about the job, each once though it is told again.
+  void post_note(const kube::WatchEvent& event);
   void post_progress(const ProgressReport& report);
 
   /// Readable when there is something to take.
@@ -29,6 +34,7 @@ class JobFollower {
     std::optional<Json> job;                 ///< newest state, when it changed
     bool is_deleted = false;                 ///< the job is no longer in the API
     std::optional<ProgressReport> progress;  ///< newest of slot 0, when there is one
+    std::vector<std::string> warnings;       ///< in their order; the newest kWarningsMost
   };
   News take();
 
@@ -45,6 +51,7 @@ class JobFollower {
   UniqueFd wake_;
   mutable std::mutex mutex_;
   News news_;                                                     // guarded by mutex_
+  std::string last_warning_;                                      // guarded by mutex_
   std::map<std::pair<int, int>, ProgressReport> last_of_worker_;  // guarded by mutex_
 };
 

@@ -35,6 +35,12 @@ LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJ
   return cluster;
 }
 
+void LocalRun::stop(milliseconds grace) {
+  if (cluster) cluster->stop(grace);
+  if (jobs) jobs->stop();
+  if (notes) notes->stop();
+}
+
 Result<LocalRun> start_job(LocalClusterOptions options, const LocalJob& local,
                            JobFollower& follower) {
   LocalRun run;
@@ -46,8 +52,11 @@ Result<LocalRun> start_job(LocalClusterOptions options, const LocalJob& local,
   watch.client = &run.cluster->client();
   watch.kind = api::Kind::kTrainingJob;
   watch.namespace_name = local.job.meta.namespace_name;
-  run.watch = std::make_unique<embedded::WatchThread>(
+  run.jobs = std::make_unique<embedded::WatchThread>(
       watch, [&follower](const kube::WatchEvent& event) { follower.post_event(event); });
+  watch.kind = api::Kind::kEvent;
+  run.notes = std::make_unique<embedded::WatchThread>(
+      watch, [&follower](const kube::WatchEvent& event) { follower.post_note(event); });
   auto created = run.cluster->client().create(api::Kind::kTrainingJob,
                                               local.job.meta.namespace_name, local.manifest);
   if (!created) {

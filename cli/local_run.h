@@ -29,16 +29,19 @@ struct LocalRunOptions {
 LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJob& local,
                                     const OutputDirectory& directory);
 
-/// A job that runs. The watch ends before the cluster it looks at.
+/// A job that runs. The watches end before the cluster they look at.
 struct LocalRun {
   std::unique_ptr<LocalCluster> cluster;
-  std::unique_ptr<embedded::WatchThread> watch;
+  std::unique_ptr<embedded::WatchThread> jobs, notes;
   Json job;  ///< as the API server took it
+
+  /// Nothing is told any more. Blocks: until the workers have ended, `grace` and a little at most.
+  void stop(milliseconds grace);
 };
 
-/// Starts a cluster and the job in it; `follower`, which outlives both, gets the job's events.
-/// Blocks: as LocalCluster::start. Errors: as there; kInvalid with exit code kInvalidSpec when the
-/// API server refuses the job, others with kInternal.
+/// Starts a cluster and the job in it; `follower`, which outlives both, gets what happens to the
+/// job. Blocks: as LocalCluster::start. Errors: as there; kInvalid with exit code kInvalidSpec when
+/// the API server refuses the job, others with kInternal.
 Result<LocalRun> start_job(LocalClusterOptions options, const LocalJob& local,
                            JobFollower& follower);
 

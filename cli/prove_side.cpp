@@ -151,8 +151,7 @@ void ProveSide::thaw(MonoTime now) {
 
 void ProveSide::stop() {
   thaw(MonoTime::max());
-  if (run_.cluster) run_.cluster->stop(is_over() ? kGrace : milliseconds(0));
-  if (run_.watch) run_.watch->stop();
+  run_.stop(is_over() ? kGrace : milliseconds(0));
 }
 
 Result<RunRecord> ProveSide::record() const { return read_run_record(record_path()); }

@@ -158,6 +158,7 @@ void Run::take_news() {
     }
     view_.progress(progress_text(*news.progress, {status_.workers, tokens_per_sample_}));
   }
+  for (const std::string& warning : news.warnings) view_.say("Warning: " + warning);
   if (!news.job || ending_) return;
   ending_ = take_job(std::move(*news.job), news.is_deleted);
 }
@@ -203,8 +204,7 @@ Json Run::report_of(const Ending& ending, bool has_model, const RunRecord& recor
 int Run::finish(const Ending& reached) {
   Ending ending = reached;
   const bool at_once = interrupts_ > 1;
-  if (run_.cluster) run_.cluster->stop(at_once ? milliseconds(0) : kFailedGrace);
-  if (run_.watch) run_.watch->stop();
+  run_.stop(at_once ? milliseconds(0) : kFailedGrace);
   bool has_model = false;
   if (ending.exit_code == codes::kComplete && is_training()) {
     auto taken = directory_.take_model();

@@ -413,6 +413,7 @@ class Kill(RunTest):
         os.kill(self.pids(is_trainer)[-1], signal.SIGKILL)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 0, out + err)
+        self.assertRegex(err, r"(?m)^Warning: worker 1 ", "it is not said whom the run lost")
         report = self.report("cut")
         self.assertEqual(report["restarts"], 0, "somebody who lived was started again")
         self.assertEqual(report["sha256"], whole["sha256"])
