@@ -14,8 +14,8 @@ std::optional<Action> budget_action(const JobSnapshot& snapshot) {
   const bool is_elastic = worker.min < worker.max;
   const bool has_ended = job.status.finished();
   const bool holds = !job.status.placement.empty() && !has_ended && !job.spec.suspend;
-  const int least = worker.min + not_yet_members(snapshot, view_gang(snapshot));
-  const int wanted = is_elastic && holds ? least : 0;
+  const int wanted =
+      is_elastic && holds ? worker.min + not_yet_members(snapshot, view_gang(snapshot)) : 0;
   // What a new operator cannot know of is asked for where a gang may have left it. Of all others
   // it is not: every job that ever ended would cost a question.
   const bool may_be_left = is_elastic && !has_ended && job.status.membership_epoch > 0;

@@ -216,8 +216,8 @@ BREAKAGES = [
              "test_core"),
     Breakage("the deadline runs while a job has given its place back", REPLACE,
              "  if (!may_have_run(snapshot.job.status, gang)) status.start_time.reset();\n", "", "test_core"),
-    Breakage("a disruption budget outlives its gang", "operator/core/budget_policy.cpp", "is_elastic && holds ? least : 0",
-             "is_elastic ? least : 0", "test_core"),
+    Breakage("a disruption budget outlives its gang", "operator/core/budget_policy.cpp", "is_elastic && holds ? worker.min",
+             "is_elastic ? worker.min", "test_core"),
     # Drains of a gang that has nobody to spare
     Breakage("an eviction counts on a spare that does not train yet", "operator/core/budget_policy.cpp",
              "worker.min + not_yet_members(snapshot, view_gang(snapshot))", "worker.min", "test_core"),
