@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "cli/kube_objects.h"
 #include "common/check.h"
 
 namespace muster::cli {
@@ -35,17 +36,10 @@ void JobFollower::post_event(const kube::WatchEvent& event) {
 }
 
 void JobFollower::post_note(const kube::WatchEvent& event) {
-  const auto text_of = [](const Json& object, const char* name) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-  };
-  if (event.type == kube::WatchEvent::Type::kDelete || !event.object.is_object()) return;
-  const auto regarding = event.object.find("regarding");
-  if (regarding == event.object.end() || !regarding->is_object()) return;
-  if (text_of(*regarding, "name") != job_name_ || text_of(event.object, "type") != "Warning") {
-    return;
-  }
-  std::string note = text_of(event.object, "note");
+  if (event.type == kube::WatchEvent::Type::kDelete) return;
+  if (text_at(event.object, {"regarding", "name"}) != job_name_) return;
+  if (text_at(event.object, {"type"}) != "Warning") return;
+  std::string note = text_at(event.object, {"note"});
   {
     const std::scoped_lock lock(mutex_);
     if (note.empty() || note == last_warning_) return;
