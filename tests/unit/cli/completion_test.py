@@ -194,6 +194,16 @@ class CompletionTest(unittest.TestCase):
             self.assertTrue(done.stdout.endswith(said), done.stdout)
         self.assertEqual(calls()[-1][0], "--namespace=lab")
 
+    def assert_completes(self, completed, calls, file):
+        """`completed(line)`: what a shell finds, beside the file of that name, for jobs digits and own.x; `calls()`: of kubectl."""
+        self.assertEqual(completed("muster "), set(self.commands))
+        self.assertEqual(completed("muster logs --"), {flag for flag in flags_in(self.help["logs"]) if flag.startswith("--")})
+        self.assertEqual(completed("muster logs -n lab "), {"digits", "own.x"})
+        self.assertEqual(calls()[-1][0], "--namespace=lab")
+        self.assertEqual(completed("muster get --output=j"), {"--output=json"})
+        self.assertIn(file, completed("muster run "))
+        self.assertEqual(completed("muster prove --kills "), set())
+
     @unittest.skipUnless(shutil.which("fish"), "no fish is installed")
     def test_fish_completes_words_names_and_files(self):
         env, calls = self.jobs("digits", "own.x")
@@ -209,13 +219,7 @@ class CompletionTest(unittest.TestCase):
                                   env={**os.environ, **env, "PATH": path, "HOME": directory})
             self.assertEqual(done.stderr, "")
             return {one.partition("\t")[0] for one in done.stdout.splitlines()}
-        self.assertEqual(completed("muster "), set(self.commands))
-        self.assertEqual(completed("muster logs --"), {flag for flag in flags_in(self.help["logs"]) if flag.startswith("--")})
-        self.assertEqual(completed("muster logs -n lab "), {"digits", "own.x"})
-        self.assertEqual(calls()[-1][0], "--namespace=lab")
-        self.assertEqual(completed("muster get --output=j"), {"--output=json"})
-        self.assertIn("muster.fish", completed("muster run "))
-        self.assertEqual(completed("muster prove --kills "), set())
+        self.assert_completes(completed, calls, "muster.fish")
 
     @unittest.skipUnless(shutil.which("zsh"), "no zsh is installed")
     def test_zsh_completes_words_names_and_files(self):
@@ -231,13 +235,7 @@ class CompletionTest(unittest.TestCase):
                                   timeout=DEADLINE, check=True, cwd=directory, stdin=subprocess.DEVNULL,
                                   env={**os.environ, **env, "PATH": path, "HOME": directory, "TERM": "dumb"})
             return set(re.findall(r"<([^>\r\n]*)>", done.stdout.rpartition("START")[2]))
-        self.assertEqual(completed("muster "), set(self.commands))
-        self.assertEqual(completed("muster logs --"), {flag for flag in flags_in(self.help["logs"]) if flag.startswith("--")})
-        self.assertEqual(completed("muster logs -n lab "), {"digits", "own.x"})
-        self.assertEqual(calls()[-1][0], "--namespace=lab")
-        self.assertEqual(completed("muster get --output=j"), {"--output=json"})
-        self.assertIn("muster.zsh", completed("muster run "))
-        self.assertEqual(completed("muster prove --kills "), set())
+        self.assert_completes(completed, calls, "muster.zsh")
 
     def test_another_shell_is_named(self):
         done = subprocess.run([self.muster, "completion", "csh"], text=True, capture_output=True, timeout=DEADLINE, check=False)
