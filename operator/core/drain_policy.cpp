@@ -55,13 +55,6 @@ std::vector<int> slots_beyond(const JobSnapshot& snapshot, const GangView& gang)
   return slots;
 }
 
-const Member* member_of(const GangView& gang, int slot) {
-  const auto found =
-      std::find_if(gang.members.begin(), gang.members.end(),
-                   [&](const Member& member) { return member.placement.slot == slot; });
-  return found == gang.members.end() ? nullptr : &*found;
-}
-
 bool trains(const JobSnapshot& snapshot, const Member& member) {
   return member.state == MemberState::kRunning && is_member(snapshot, member) &&
          fate_of(snapshot, member) == Fate::kStays;
@@ -82,7 +75,7 @@ bool is_in_the_way(const JobSnapshot& snapshot, const GangView& gang) {
   const auto& verdict = snapshot.gang;
   if (!verdict || verdict->placement || verdict->lacks_volumes) return false;
   if (verdict->slots.empty() || verdict->slots.front() != 0) return false;
-  const Member* first = member_of(gang, 0);
+  const Member* first = gang.find(0);
   return first == nullptr || fate_of(snapshot, *first) == Fate::kDown;
 }
 

@@ -36,13 +36,6 @@ struct Draft {
   }
 };
 
-const Member* find(const GangView& gang, int slot) {
-  for (const auto& member : gang.members) {
-    if (member.placement.slot == slot) return &member;
-  }
-  return nullptr;
-}
-
 void add_shrink(api::TrainingJobStatus& status) {
   status.taken_back.shrinks = std::min(status.taken_back.shrinks, INT_MAX - 1) + 1;
 }
@@ -126,11 +119,11 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
   const std::vector<int> grown =
       until_growth(snapshot, gang) ? std::vector<int>() : slots_to_grow_into(snapshot, gang);
   for (std::size_t i = 0; i < std::min(slots.size(), nodes.size()); ++i) {
-    const bool is_new = find(gang, slots[i]) == nullptr;
+    const bool is_new = gang.find(slots[i]) == nullptr;
     if (is_new && !std::binary_search(grown.begin(), grown.end(), slots[i])) continue;
     if (slots[i] >= first_taken(snapshot)) continue;
     api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], domain_of(*verdict->placement, i)};
-    if (const Member* member = find(gang, slots[i])) {
+    if (const Member* member = gang.find(slots[i])) {
       Failure failure = read_failure(*member, snapshot);
       placed.replacements = failures_in_a_row(snapshot, *member, failure);
       const bool is_unproved = member->placement.checks_data && !is_member(snapshot, *member);
@@ -237,7 +230,7 @@ void confirm_lost(Plan& plan, const Draft& draft, const JobSnapshot& snapshot,
   auto* patch = plan.actions.empty() ? nullptr : std::get_if<PatchStatus>(&plan.actions.front());
   if (patch == nullptr) return;
   for (const auto& [failure, node] : draft.replaced) {
-    const Member* member = find(gang, failure.facts.slot);
+    const Member* member = gang.find(failure.facts.slot);
     if (member == nullptr || member->state != MemberState::kMissing) continue;
     patch->confirm_absent.push_back(
         {snapshot.job.meta.namespace_name,

@@ -68,6 +68,13 @@ int GangView::count(MemberState state) const {
                                         [&](const Member& m) { return m.state == state; }));
 }
 
+const Member* GangView::find(int slot) const {
+  const auto found = std::find_if(members.begin(), members.end(), [&](const Member& member) {
+    return member.placement.slot == slot;
+  });
+  return found == members.end() ? nullptr : &*found;
+}
+
 bool GangView::all(MemberState state) const {
   return !members.empty() && count(state) == static_cast<int>(members.size());
 }

@@ -35,6 +35,8 @@ struct GangView {
 
   int count(MemberState state) const;
   bool all(MemberState state) const;
+  /// nullptr: the slot has no place.
+  const Member* find(int slot) const;
 };
 
 GangView view_gang(const JobSnapshot& snapshot);
