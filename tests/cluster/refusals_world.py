@@ -126,7 +126,7 @@ class World:
         return self.contexts[user]
 
     @staticmethod
-    def exchange(opener, request):
+    def exchange(opener, request, tries=3):
         """(text, status code, warnings)."""
         try:
             with opener.open(request, timeout=30) as answer:
@@ -134,6 +134,12 @@ class World:
                         answer.headers.get_all("Warning") or [])
         except urllib.error.HTTPError as error:
             return error.read(READ_BYTES_MAX).decode(errors="replace"), error.code, []
+        except urllib.error.URLError:
+            # Who is sent too much answers and hangs up before all of it has come, and the answer may be lost with the
+            # connection. A request that was not sent whole was not carried out.
+            if tries == 1:
+                raise
+            return World.exchange(opener, request, tries - 1)
 
     def call(self, method, path, body=None, user="admin", content_type="application/json", token=None):
         """(status code, object or the refusal's message) of one request; `body`: an object, or bytes as they are.

@@ -74,7 +74,7 @@ class Slow(FaultTest):
         self.named(4, 3, [2048, 1024], parallelism={"pipeline": 2})
 
     def test_a_slow_stage_of_the_only_copy_is_named_by_what_the_graph_foretells(self):
-        self.named(2, 1, [1024, 1024, 1024], parallelism={"pipeline": 2}, times=10)
+        self.named(2, 1, [1024, 1024, 1024], parallelism={"pipeline": 2}, times=16)
 
     def test_a_slow_slice_is_named_beside_the_others_of_its_stage(self):
         self.named(2, 1, [2048, 1024], parallelism={"tensor": 2})

@@ -403,17 +403,24 @@ class Kill(RunTest):
                 found.append(pid)
         return sorted(found)
 
+    @staticmethod
+    def slot_of(pid):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return int(re.search(rb"(?:^|\0)MUSTER_SLOT=(\d+)\0", file.read()).group(1))
+
     def killed(self, is_trainer):
-        """A run whose last worker, or its trainer, is killed while it trains; its report."""
+        """A run of which a worker, or its trainer, is killed while it trains; its report."""
         whole = self.train("whole", "--quiet", *self.ARGUMENTS)
         process = self.start("run", self.digits, "--output", self.path("cut"), *self.ARGUMENTS)
         self.await_line(process.stderr, r"^step ")
         before = self.pids(True)
         self.assertEqual(len(before), 2)
-        os.kill(self.pids(is_trainer)[-1], signal.SIGKILL)
+        victim = self.pids(is_trainer)[-1]
+        slot = self.slot_of(victim)
+        os.kill(victim, signal.SIGKILL)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 0, out + err)
-        self.assertRegex(err, r"(?m)^Warning: worker 1 ", "it is not said whom the run lost")
+        self.assertRegex(err, rf"(?m)^Warning: worker {slot} ", "it is not said whom the run lost")
         report = self.report("cut")
         self.assertEqual(report["restarts"], 0, "somebody who lived was started again")
         self.assertEqual(report["sha256"], whole["sha256"])
