@@ -67,6 +67,10 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # libstdc++ 12's own stable_sort calls what C++17 deprecated.
   list(APPEND MUSTER_WARNINGS -Wno-deprecated-declarations)
+  if(MUSTER_UNITY)
+    # Clang takes what another file of a batch declares for shadowed; GCC, by which each file is compiled too, does not.
+    list(APPEND MUSTER_WARNINGS -Wno-shadow)
+  endif()
 endif()
 
 function(muster_options target)
