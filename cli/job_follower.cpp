@@ -5,6 +5,7 @@
 
 #include "cli/kube_objects.h"
 #include "common/check.h"
+#include "common/contract.h"
 
 namespace muster::cli {
 namespace {
@@ -39,6 +40,7 @@ void JobFollower::post_note(const kube::WatchEvent& event) {
   if (event.type == kube::WatchEvent::Type::kDelete) return;
   if (text_at(event.object, {"regarding", "name"}) != job_name_) return;
   if (text_at(event.object, {"type"}) != "Warning") return;
+  if (text_at(event.object, {"reason"}) == contract::reason::kFailed) return;
   std::string note = text_at(event.object, {"note"});
   {
     const std::scoped_lock lock(mutex_);

@@ -245,7 +245,8 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
                      : "Interrupted: there is no checkpoint; the same command starts anew\n";
   } else {
     text = "Failed: " + ending.message + "\n";
-    if (status_.failure && !status_.failure->log_tail.empty()) {
+    // The engine's last words are the reason that the sentence gives already.
+    if (status_.failure && ending.message.find(status_.failure->log_tail) == std::string::npos) {
       text += "last words of worker " + std::to_string(status_.failure->slot) + ": " +
               status_.failure->log_tail + "\n";
     }

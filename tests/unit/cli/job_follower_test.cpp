@@ -27,6 +27,14 @@ TEST_CASE("warnings about the job are news, each once") {
   CHECK(follower.take().warnings.empty());
 }
 
+TEST_CASE("that the job failed is not warned of: the run ends with that sentence") {
+  JobFollower follower("digits");
+  kube::WatchEvent failed = note("digits", "Warning", "worker 0 ended with exit code 21");
+  failed.object["reason"] = "Failed";
+  follower.post_note(failed);
+  CHECK(follower.take().warnings.empty());
+}
+
 TEST_CASE("what is no event, or is gone, warns of nothing") {
   JobFollower follower("digits");
   kube::WatchEvent gone = note("digits", "Warning", "worker 0 ended");
