@@ -44,6 +44,19 @@ class Death(FaultTest):
         report = job.end()
         self.assertIn(2, {entry["workers"] for entry in report["workersOverTime"]}, "nobody trained on meanwhile")
 
+    def test_over_ipv6_alone_the_dead_are_replaced_as_well(self):
+        job = self.job(3, 600)
+        job.set_all(f"export MUSTER_PACE_MS={job.pace_file} MUSTER_BIND=::1")
+        job.start()
+        job.wait_trained_by(3)
+        before = job.identities([0, 1])
+        job.kill(2)
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 1], before)
+        job.kill(1, what="trainer")
+        job.wait_trained_by(3)
+        job.end()
+
     def test_a_whole_worker_killed_at_once_is_replaced(self):
         job, report = self.dies(3, [2], "worker", [0, 1])
         self.assertIn(2, {entry["workers"] for entry in report["workersOverTime"]}, "nobody trained on meanwhile")
