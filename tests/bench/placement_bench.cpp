@@ -7,9 +7,10 @@
 // are drawn anew for every row. Whole passes of the decision are in placement_pass.cpp. Times are
 // the thread's processor time, which others on the machine cannot lengthen.
 //
-// With --switches 1 nodes tell of PCIe switches.
+// With --switches 1 nodes tell of PCIe switches; with --anew 0 no pass makes the inventory anew, so
+// that the others are measured as they are one after the other.
 //
-//   placement_bench [--nodes N] [--rounds N] [--seed N] [--passes N] [--switches 0|1]
+//   placement_bench [--nodes N] [--rounds N] [--seed N] [--passes N] [--switches 0|1] [--anew 0|1]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -119,15 +120,16 @@ void measure(core::Inventory& inventory, const Row& row, int rounds, std::uint64
 }  // namespace
 
 int main(int argc, char** argv) {
-  int count = 10'000, rounds = 200, passes = 50;
-  std::uint64_t seed = 1;
+  int count = 10'000, rounds = 200;
+  bench::Passes passes;
   bool with_switches = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--nodes") == 0) count = std::max(1, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(0, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--passes") == 0) passes = std::max(0, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--passes") == 0) passes.count = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--switches") == 0) with_switches = std::atoi(argv[i + 1]) > 0;
-    if (std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], "--anew") == 0) passes.with_anew = std::atoi(argv[i + 1]) > 0;
+    if (std::strcmp(argv[i], "--seed") == 0) passes.seed = std::strtoull(argv[i + 1], nullptr, 10);
   }
   std::vector<api::Node> nodes = cluster_of(count);
   if (with_switches) add_switches(nodes);
@@ -154,11 +156,11 @@ int main(int argc, char** argv) {
       if (level.name == "subblock") level.oversubscription = row.oversubscription;
     }
     core::Inventory inventory(std::make_shared<const core::Topology>(std::move(changed)), pointers);
-    measure(inventory, row, rounds, seed);
+    measure(inventory, row, rounds, passes.seed);
     after = std::max(after, mebibytes());
   }
   std::printf("memory for topology, inventory and %zu shapes: %.1f MiB over the nodes' objects\n",
               core::kMaxShapes, after - before);
-  if (passes > 0) bench::measure_passes(nodes, passes, seed);
+  if (passes.count > 0) bench::measure_passes(nodes, passes);
   return 0;
 }

@@ -39,7 +39,9 @@ inline double mebibytes() {
   return resident * 4096 / (1 << 20);
 }
 
+/// 0 of none.
 inline double quantile(std::vector<double> values, double part) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
 }
@@ -140,7 +142,13 @@ inline std::vector<core::SendingGang> gangs_of(const std::vector<int>& taken, co
   return gangs;
 }
 
+struct Passes {
+  int count = 50;  ///< of each row, of each kind
+  std::uint64_t seed = 1;
+  bool with_anew = true;  ///< those, too, that make all anew, and leave the caches cold for others
+};
+
 /// Whole passes of the operator's decision, over the same rows.
-void measure_passes(const std::vector<api::Node>& nodes, int rounds, std::uint64_t seed);
+void measure_passes(const std::vector<api::Node>& nodes, const Passes& passes);
 
 }  // namespace muster::bench

@@ -123,13 +123,12 @@ double decide(PassWorld& world, const core::WaitingGang& gang,
   return took;
 }
 
-void measure_row(const std::vector<api::Node>& nodes, const Row& row, int rounds,
-                 std::uint64_t seed) {
-  PassWorld world(nodes, row, seed);
-  Rng rng(seed);
+void measure_row(const std::vector<api::Node>& nodes, const Row& row, const Passes& passes) {
+  PassWorld world(nodes, row, passes.seed);
+  Rng rng(passes.seed);
   std::vector<double> events, alone, all_terms, anew;
   int placed = 0;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < passes.count; ++round) {
     std::vector<core::RunningGang> others = world.running;
     std::optional<core::RunningGang> ended;
     events.push_back(0);
@@ -144,24 +143,25 @@ void measure_row(const std::vector<api::Node>& nodes, const Row& row, int rounds
     };
     alone.push_back(pass(0, std::vector<core::RunningGang>(), Inventories::kKept));
     all_terms.push_back(pass(1, others, Inventories::kKept));
-    anew.push_back(pass(2, others, Inventories::kAnew));
+    if (passes.with_anew) anew.push_back(pass(2, others, Inventories::kAnew));
     if (ended) world.start(*ended);
   }
-  std::printf("| %-46s | %5zu | %d/%d | %5.1f | %5.0f | %5.0f | %5.0f | %5.0f | %7.0f | %7.0f |\n",
-              row.name, world.pods.size(), placed, 3 * rounds, quantile(events, 0.5),
-              quantile(alone, 0.5), quantile(alone, 0.99), quantile(all_terms, 0.5),
-              quantile(all_terms, 0.99), quantile(anew, 0.5), quantile(anew, 0.99));
+  const std::size_t all = alone.size() + all_terms.size() + anew.size();
+  std::printf("| %-46s | %5zu | %d/%zu | %5.1f | %5.0f | %5.0f | %5.0f | %5.0f | %7.0f | %7.0f |\n",
+              row.name, world.pods.size(), placed, all, quantile(events, 0.5), quantile(alone, 0.5),
+              quantile(alone, 0.99), quantile(all_terms, 0.5), quantile(all_terms, 0.99),
+              quantile(anew, 0.5), quantile(anew, 0.99));
   std::fflush(stdout);
 }
 
 }  // namespace
 
-void measure_passes(const std::vector<api::Node>& nodes, int rounds, std::uint64_t seed) {
+void measure_passes(const std::vector<api::Node>& nodes, const Passes& passes) {
   std::printf(
       "| gang | pods | placed | events us | alone p50 | p99 | all terms p50 | p99 | anew p50 | p99 "
       "|\n"
       "|---|---|---|---|---|---|---|---|---|---|\n");
-  for (const Row& row : kRows) measure_row(nodes, row, rounds, seed);
+  for (const Row& row : kRows) measure_row(nodes, row, passes);
 }
 
 }  // namespace muster::bench
