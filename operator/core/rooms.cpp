@@ -76,13 +76,56 @@ Inventory inventory_of(const ClusterSnapshot& cluster) {
   return inventory;
 }
 
+SendingGang sending_gang(const RunningGang& gang, const Inventory& inventory) {
+  SendingGang sending{gang.job,
+                      {},
+                      gang.step,
+                      static_cast<int>(gang.per_worker.gpus),
+                      gang.per_worker.gpu_resource,
+                      gang.per_worker.cpu_millis,
+                      gang.nodes.size()};
+  auto& hosts = sending.hosts;
+  const std::string* before = nullptr;
+  for (const std::string& name : gang.nodes) {
+    // Slots are mostly numbered node by node.
+    if (before != nullptr && *before == name) {
+      ++hosts.back().pods;
+      continue;
+    }
+    const int node = inventory.index_of(name);
+    if (node < 0) continue;
+    before = &name;
+    hosts.push_back({node, 1});
+  }
+  std::sort(hosts.begin(), hosts.end(),
+            [](const HostShare& a, const HostShare& b) { return a.node < b.node; });
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < hosts.size(); ++i) {
+    if (hosts[i].node == hosts[last].node) {
+      hosts[last].pods += hosts[i].pods;
+    } else {
+      hosts[++last] = hosts[i];
+    }
+  }
+  hosts.resize(hosts.empty() ? 0 : last + 1);
+  return sending;
+}
+
 Rooms::Rooms(const ClusterSnapshot& cluster)
-    : inventory_(cluster.inventory), running_(cluster.running), waiting_(cluster.gangs) {
+    : inventory_(cluster.inventory), waiting_(cluster.gangs) {
   if (inventory_ != nullptr) {
     trial_.emplace(*inventory_);
   } else {
     inventory_ = &own_.emplace(inventory_of(cluster));
   }
+  if (cluster.sending) {
+    sending_ = *cluster.sending;
+  } else {
+    for (const RunningGang& gang : cluster.running) {
+      sending_.push_back(&own_sending_.emplace_back(sending_gang(gang, *inventory_)));
+    }
+  }
+  running_ = sending_.size();
 }
 
 Rooms Rooms::at_best() const {
@@ -155,43 +198,10 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) const
   return distances;
 }
 
-SendingGang Rooms::on_hosts(const RunningGang& gang) const {
-  SendingGang sending{gang.job,
-                      {},
-                      gang.step,
-                      static_cast<int>(gang.per_worker.gpus),
-                      gang.per_worker.gpu_resource};
-  auto& hosts = sending.hosts;
-  const std::string* before = nullptr;
-  for (const std::string& name : gang.nodes) {
-    // Slots are mostly numbered node by node.
-    if (before != nullptr && *before == name) {
-      ++hosts.back().pods;
-      continue;
-    }
-    const int node = inventory_->index_of(name);
-    if (node < 0) continue;
-    before = &name;
-    hosts.push_back({node, 1});
-  }
-  std::sort(hosts.begin(), hosts.end(),
-            [](const HostShare& a, const HostShare& b) { return a.node < b.node; });
-  std::size_t last = 0;
-  for (std::size_t i = 1; i < hosts.size(); ++i) {
-    if (hosts[i].node == hosts[last].node) {
-      hosts[last].pods += hosts[i].pods;
-    } else {
-      hosts[++last] = hosts[i];
-    }
-  }
-  hosts.resize(hosts.empty() ? 0 : last + 1);
-  return sending;
-}
-
-const std::vector<SendingGang>& Rooms::sending() {
-  const std::size_t all = running_.size() + started_.size();
-  for (std::size_t i = sending_.size(); i < all; ++i) {
-    sending_.push_back(on_hosts(i < running_.size() ? running_[i] : started_[i - running_.size()]));
+const std::vector<const SendingGang*>& Rooms::sending() {
+  while (sending_.size() < running_ + started_.size()) {
+    const RunningGang& gang = started_[sending_.size() - running_];
+    sending_.push_back(&own_sending_.emplace_back(sending_gang(gang, *inventory_)));
   }
   return sending_;
 }
@@ -205,7 +215,7 @@ const Traffic* Rooms::traffic() {
   if (!traffic_) {
     traffic_.emplace(topology, sending_, seats_ ? &*seats_ : nullptr);
   } else {
-    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(sending_[i]);
+    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(*sending_[i]);
   }
   in_traffic_ = sending_.size();
   return traffic_->empty() ? nullptr : &*traffic_;
@@ -217,34 +227,37 @@ GangGpus Rooms::gpus_of(const api::Resources& per_worker) const {
 
 std::pair<const UsualSizes*, std::int64_t> Rooms::usual_sizes(const api::Resources& per_worker) {
   const bool by_gpu = per_worker.gpus > 0;
-  const auto size_of = [&](const api::Resources& one) {
-    return by_gpu ? one.gpus : one.gpus > 0 ? 0 : one.cpu_millis;
+  const auto size_of = [&](std::int64_t gpus, std::int64_t cpu_millis) {
+    return by_gpu ? gpus : gpus > 0 ? 0 : cpu_millis;
   };
   std::optional<UsualSizes>& sizes = by_gpu ? gpu_sizes_ : cpu_sizes_;
   if (!sizes) {
     std::vector<std::int64_t> all;
-    const auto add = [&](const api::Resources& one, std::size_t pods) {
-      const std::int64_t size = size_of(one) * static_cast<std::int64_t>(pods);
+    const auto add = [&](std::int64_t pod, std::size_t pods) {
+      const std::int64_t size = pod * static_cast<std::int64_t>(pods);
       if (size > 0) all.push_back(size);
     };
-    for (const RunningGang& gang : running_) {
-      if (gang.nodes.size() > 1) add(gang.per_worker, gang.nodes.size());
+    for (std::size_t i = 0; i < running_; ++i) {
+      const SendingGang& gang = *sending_[i];
+      if (gang.places > 1) add(size_of(gang.gpus_per_pod, gang.cpu_millis_per_pod), gang.places);
     }
     for (const WaitingGang& gang : waiting_) {
-      if (gang.wish.slots.empty()) add(gang.per_worker, static_cast<std::size_t>(gang.count));
+      if (!gang.wish.slots.empty()) continue;
+      add(size_of(gang.per_worker.gpus, gang.per_worker.cpu_millis),
+          static_cast<std::size_t>(gang.count));
     }
     sizes.emplace(std::move(all));
   }
-  return {&*sizes, std::max<std::int64_t>(1, size_of(per_worker))};
+  return {&*sizes, std::max<std::int64_t>(1, size_of(per_worker.gpus, per_worker.cpu_millis))};
 }
 
 GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) {
   GpusByJob held;
-  for (const SendingGang& gang : sending()) {
-    if (gang.gpus_per_pod <= 0 || gang.gpu_resource != gpu_resource) continue;
-    const auto host = std::ranges::lower_bound(gang.hosts, node, {}, &HostShare::node);
-    if (host == gang.hosts.end() || host->node != node) continue;
-    held[gang.job] += std::int64_t{host->pods} * gang.gpus_per_pod;
+  for (const SendingGang* gang : sending()) {
+    if (gang->gpus_per_pod <= 0 || gang->gpu_resource != gpu_resource) continue;
+    const auto host = std::ranges::lower_bound(gang->hosts, node, {}, &HostShare::node);
+    if (host == gang->hosts.end() || host->node != node) continue;
+    held[gang->job] += std::int64_t{host->pods} * gang->gpus_per_pod;
   }
   return held;
 }

@@ -3,6 +3,7 @@
 // stays: a kept inventory is as it was before, when the pass is over.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <set>
 #include <span>
@@ -23,6 +24,9 @@ ResourceAmounts amounts_of(const api::Resources& resources);
 /// Where a pod takes what it asks for: bound, or pinned by us. Empty: nowhere; it has ended, or is
 /// placed by the cluster's scheduler and not bound yet.
 const std::string& node_of(const api::Pod& pod);
+
+/// The gang on the hosts that the inventory knows, by its numbers.
+SendingGang sending_gang(const RunningGang& gang, const Inventory& inventory);
 
 /// What is free, made anew from all that the cluster has. What it points to outlives it.
 Inventory inventory_of(const ClusterSnapshot& cluster);
@@ -96,23 +100,23 @@ class Rooms {
     GangVerdict verdict;
   };
 
-  SendingGang on_hosts(const RunningGang& gang) const;
-  const std::vector<SendingGang>& sending();
+  const std::vector<const SendingGang*>& sending();
 
   std::optional<Inventory> own_;
   Inventory* inventory_ = nullptr;
   std::optional<Inventory::Trial> trial_;  ///< on one that is kept
-  std::span<const RunningGang> running_;
   std::span<const WaitingGang> waiting_;
   std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< made when first asked for
   std::vector<RunningGang> started_;                 ///< in this pass
-  /// Those that run, then these, by host; as far as somebody has asked for them.
-  std::vector<SendingGang> sending_;
-  std::size_t in_traffic_ = 0;      ///< of sending_
-  std::vector<Refusal> refusals_;   ///< of refused_at_
-  std::uint64_t refused_at_ = 0;    ///< the inventory's version
-  std::optional<PcieSeats> seats_;  ///< made when first asked for
-  std::optional<Traffic> traffic_;  ///< likewise
+  /// Those that run, then these, as far as somebody has asked for them.
+  std::vector<const SendingGang*> sending_;
+  std::deque<SendingGang> own_sending_;  ///< of these what the snapshot does not hold
+  std::size_t running_ = 0;              ///< of sending_
+  std::size_t in_traffic_ = 0;           ///< likewise
+  std::vector<Refusal> refusals_;        ///< of refused_at_
+  std::uint64_t refused_at_ = 0;         ///< the inventory's version
+  std::optional<PcieSeats> seats_;       ///< made when first asked for
+  std::optional<Traffic> traffic_;       ///< likewise
 };
 
 }  // namespace muster::core

@@ -90,6 +90,9 @@ struct ClusterSnapshot {
   /// What pods hold that leave in time, but those of `holders`. It is still taken of the nodes.
   std::vector<Assumed> leaving{};
   std::vector<RunningGang> running{};  ///< any order; none of `gangs` that waits for all its slots
+  /// All that is in `running`, on the hosts of `inventory` and by job, where that is kept; then
+  /// `running` is not looked at. What they point to outlives the pass.
+  std::optional<std::vector<const SendingGang*>> sending{};
   /// Where the nodes stand; nullptr: only what their labels say.
   std::shared_ptr<const Topology> topology{};
   /// What nodes, pods and promises leave free, where that is kept; they and the topology are not

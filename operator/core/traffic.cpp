@@ -20,6 +20,12 @@ LinkUse operator-(const LinkUse& a, const LinkUse& b) {
   return {std::max(0.0, a.bytes_per_second - b.bytes_per_second), std::max(0.0, a.flows - b.flows)};
 }
 
+std::vector<const SendingGang*> pointers_to(const std::vector<SendingGang>& gangs) {
+  std::vector<const SendingGang*> pointers;
+  for (const SendingGang& gang : gangs) pointers.push_back(&gang);
+  return pointers;
+}
+
 }  // namespace
 
 StepWork work_of(const StepFacts& facts, int pods, const HostLink& host) {
@@ -35,24 +41,31 @@ StepWork work_of(const StepFacts& facts, int pods, const HostLink& host) {
 }
 
 Traffic::Traffic(const Topology& topology, const std::vector<SendingGang>& gangs, PcieSeats* seats)
+    : Traffic(topology, pointers_to(gangs), seats) {}
+
+Traffic::Traffic(const Topology& topology, std::vector<const SendingGang*> gangs, PcieSeats* seats)
     : topology_(topology), seats_(seats), model_(topology, {}) {
   uses_.resize(model_.links());
   on_link_.resize(model_.links());
   busy_inside_.resize(topology.domains.size());
-  std::vector<const SendingGang*> order;
-  for (const SendingGang& gang : gangs) order.push_back(&gang);
-  // Sums are then the same bits for any order.
-  std::sort(order.begin(), order.end(),
-            [](const SendingGang* a, const SendingGang* b) { return a->job < b->job; });
+  // Sums are then the same bits for any order. Mostly it is this one.
+  const auto comes_first = [](const SendingGang* a, const SendingGang* b) {
+    return a->job < b->job;
+  };
+  if (!std::is_sorted(gangs.begin(), gangs.end(), comes_first)) {
+    std::sort(gangs.begin(), gangs.end(), comes_first);
+  }
   if (seats_ != nullptr) {
     last_unseated_.assign(topology.nodes.size(), -1);
     seats_->when_asked([this](int node) { take_seats(node); });
     std::size_t shares = 0;
-    for (const SendingGang& gang : gangs) shares += gang.gpus_per_pod > 0 ? gang.hosts.size() : 0;
+    for (const SendingGang* gang : gangs) {
+      shares += gang->gpus_per_pod > 0 ? gang->hosts.size() : 0;
+    }
     unseated_.reserve(shares);
   }
-  for (const SendingGang& gang : gangs) know(gang);
-  for (const SendingGang* gang : order) enter(*gang);
+  for (const SendingGang* gang : gangs) know(*gang);
+  for (const SendingGang* gang : gangs) enter(*gang);
 }
 
 /// Seats are given when somebody asks for the node: of thousands few are looked at in a pass.

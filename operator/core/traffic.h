@@ -35,6 +35,9 @@ struct SendingGang {
   StepFacts step;
   int gpus_per_pod = 0;
   std::string gpu_resource{};
+  std::int64_t cpu_millis_per_pod = 0;
+  std::size_t places = 0;  ///< its pods, with those on nodes that are not known
+  bool operator==(const SendingGang&) const = default;
 };
 
 /// What a gang does to those that it would share links with.
@@ -50,6 +53,8 @@ class Traffic {
  public:
   /// `topology` and `seats`, which it fills, outlive it. nullptr: nothing is known of PCIe
   /// switches.
+  Traffic(const Topology& topology, std::vector<const SendingGang*> gangs,
+          PcieSeats* seats = nullptr);
   Traffic(const Topology& topology, const std::vector<SendingGang>& gangs,
           PcieSeats* seats = nullptr);
   Traffic(const Traffic&) = delete;

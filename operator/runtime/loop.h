@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "operator/core/kept_gangs.h"
 #include "operator/core/kept_inventory.h"
 #include "operator/core/reconcile.h"
 #include "operator/core/work_queue.h"
@@ -158,7 +159,7 @@ class OperatorLoop {
   std::vector<core::HeldSlot> leaving_of(const core::QueueHolder& gone) const;
   bool keeps_place(const api::Pod& pod, const api::ObjectKey& job) const;
   std::vector<core::Assumed> leaving_but_of(const std::vector<core::QueueHolder>& holders) const;
-  std::vector<core::RunningGang> running_gangs() const;
+  std::optional<core::RunningGang> running_gang(const api::ObjectKey& key) const;
   void add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
   void write_queues();
 
@@ -177,6 +178,7 @@ class OperatorLoop {
   KueueBook kueue_book_;
   std::map<api::ObjectKey, Memory> memory_;
   core::KeptInventory inventory_;
+  core::KeptGangs gangs_;
   /// Jobs of which what they hold, or what is promised to pods that the store does not show yet,
   /// may have changed since it was last looked at.
   std::set<api::ObjectKey> assumed_is_old_;

@@ -75,6 +75,7 @@ bool OperatorLoop::may_hold(const api::ObjectKey& key) const {
 void OperatorLoop::update_assumed() {
   for (const auto& key : assumed_is_old_) {
     inventory_.promise(key, assumed_of(key));
+    gangs_.take(key, running_gang(key));
     if (may_hold(key)) {
       may_hold_.insert(key);
     } else {
@@ -93,9 +94,13 @@ void OperatorLoop::check_inventory(core::Inventory& kept,
     const auto assumed = assumed_of(key);
     anew.assumed.insert(anew.assumed.end(), assumed.begin(), assumed.end());
   }
+  std::vector<core::SendingGang> sending;
   for (const auto& [key, record] : jobs_.all()) {
     MUSTER_CHECK_MSG(may_hold_.contains(key) == may_hold(key), key.text());
+    if (const auto gang = running_gang(key)) sending.push_back(core::sending_gang(*gang, kept));
   }
+  MUSTER_CHECK(std::ranges::equal(
+      sending, *cluster.sending, [](const auto& made, const auto* kept) { return made == *kept; }));
   anew.topology = cluster.topology;
   const std::string difference = kept.difference_from(core::inventory_of(anew));
   MUSTER_CHECK_MSG(difference.empty(), difference);
@@ -138,8 +143,8 @@ void OperatorLoop::run_schedule() {
   cluster.topology = topology_book_.topology(inventory_);
   const core::KeptInventory::Asked kept = inventory_.inventory(cluster.topology);
   cluster.inventory = &kept.inventory;
+  cluster.sending = gangs_.on(kept.inventory);
   if (options_.checks_inventory) check_inventory(kept.inventory, cluster);
-  cluster.running = running_gangs();
   cluster.queues = queue_book_.queues(wall_now);
   cluster.holders = queue_holders();
   cluster.leaving = leaving_but_of(cluster.holders);
@@ -188,21 +193,20 @@ core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
   return gang;
 }
 
-std::vector<core::RunningGang> OperatorLoop::running_gangs() const {
-  std::vector<core::RunningGang> running;
-  for (const api::ObjectKey& key : may_hold_) {
-    const api::TrainingJob& job = jobs_.find(key)->job;
-    const auto memory = memory_.find(key);
-    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
-    const auto& places = is_decided ? *memory->second.decided_places : job.status.placement;
-    const auto waits = waiting_.find(key);
-    const bool waits_for_all = waits != waiting_.end() && waits->second.slots.empty();
-    // One alone sends nothing, but may hold GPUs of a switch that others share.
-    const std::size_t least = job.spec.worker.resources.gpus > 0 ? 1 : 2;
-    if (places.size() < least || job.status.finished() || waits_for_all) continue;
-    running.push_back(core::running_gang(job, places));
-  }
-  return running;
+/// Nothing: it shares the network, and switches, with nobody.
+std::optional<core::RunningGang> OperatorLoop::running_gang(const api::ObjectKey& key) const {
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr) return std::nullopt;
+  const api::TrainingJob& job = record->job;
+  const auto memory = memory_.find(key);
+  const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+  const auto& places = is_decided ? *memory->second.decided_places : job.status.placement;
+  const auto waits = waiting_.find(key);
+  const bool waits_for_all = waits != waiting_.end() && waits->second.slots.empty();
+  // One alone sends nothing, but may hold GPUs of a switch that others share.
+  const std::size_t least = job.spec.worker.resources.gpus > 0 ? 1 : 2;
+  if (places.size() < least || job.status.finished() || waits_for_all) return std::nullopt;
+  return core::running_gang(job, places);
 }
 
 /// On a node that is away: nobody can end the pod, and the node's resources are nobody's.

@@ -8,9 +8,11 @@
 // the thread's processor time, which others on the machine cannot lengthen.
 //
 // With --switches 1 nodes tell of PCIe switches; with --anew 0 no pass makes the inventory anew, so
-// that the others are measured as they are one after the other.
+// that the others are measured as they are one after the other, and with --row N passes are made of
+// the N-th row alone.
 //
 //   placement_bench [--nodes N] [--rounds N] [--seed N] [--passes N] [--switches 0|1] [--anew 0|1]
+//                   [--row N]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -128,6 +130,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--passes") == 0) passes.count = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--switches") == 0) with_switches = std::atoi(argv[i + 1]) > 0;
+    if (std::strcmp(argv[i], "--row") == 0) passes.row = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--anew") == 0) passes.with_anew = std::atoi(argv[i + 1]) > 0;
     if (std::strcmp(argv[i], "--seed") == 0) passes.seed = std::strtoull(argv[i + 1], nullptr, 10);
   }

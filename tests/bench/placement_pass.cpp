@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "operator/core/kept_gangs.h"
 #include "operator/core/kept_inventory.h"
 #include "operator/core/schedule.h"
 #include "operator/core/topology_sources.h"
@@ -36,6 +37,7 @@ struct PassWorld {
   std::vector<core::RunningGang> running;
   std::shared_ptr<const core::Topology> topology;
   core::KeptInventory kept;
+  core::KeptGangs gangs;
 
   PassWorld(const std::vector<api::Node>& all, const Row& row, std::uint64_t seed) {
     std::vector<const api::Node*> pointers;
@@ -67,6 +69,7 @@ struct PassWorld {
     return {"ns", gang.job.name + "-" + std::to_string(slot)};
   }
   void start(const core::RunningGang& gang) {
+    gangs.take(gang.job, gang);
     for (std::size_t slot = 0; slot < gang.nodes.size(); ++slot) {
       api::Pod pod;
       pod.meta.namespace_name = "ns";
@@ -87,6 +90,7 @@ struct PassWorld {
     }
     return microseconds_of([&] {
       for (const api::ObjectKey& key : keys) kept.take_pod(key, nullptr);
+      gangs.take(gang.job, std::nullopt);
     });
   }
 };
@@ -109,11 +113,12 @@ double decide(PassWorld& world, const core::WaitingGang& gang,
   const double took = microseconds_of([&] {
     core::ClusterSnapshot cluster;
     cluster.gangs = {gang};
-    cluster.running = running;
     cluster.topology = world.topology;
     if (inventories == Inventories::kKept) {
       cluster.inventory = &world.kept.inventory(world.topology).inventory;
+      if (!running.empty()) cluster.sending = world.gangs.on(*cluster.inventory);
     } else {
+      cluster.running = running;
       for (const auto& [key, node] : world.nodes) cluster.nodes.push_back(&node);
       for (const auto& [key, pod] : world.pods) cluster.pods.push_back(&pod);
     }
@@ -161,7 +166,10 @@ void measure_passes(const std::vector<api::Node>& nodes, const Passes& passes) {
       "| gang | pods | placed | events us | alone p50 | p99 | all terms p50 | p99 | anew p50 | p99 "
       "|\n"
       "|---|---|---|---|---|---|---|---|---|---|\n");
-  for (const Row& row : kRows) measure_row(nodes, row, passes);
+  int number = 0;
+  for (const Row& row : kRows) {
+    if (++number == passes.row || passes.row == 0) measure_row(nodes, row, passes);
+  }
 }
 
 }  // namespace muster::bench
