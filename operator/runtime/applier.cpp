@@ -79,17 +79,14 @@ class Run {
   }
   Status operator()(const core::SetDisruptionBudget& action) {
     const Status done = set_budget(action.budget);
-    done_.budget_failed = !done;
-    if (!done) return done.error().with("disruption budget " + action.budget.meta.key().text());
-    done_.budget = action.budget.min_available;
-    return {};
+    note_budget(done, action.budget.min_available);
+    return done ? done
+                : done.error().with("disruption budget " + action.budget.meta.key().text());
   }
   Status operator()(const core::RemoveDisruptionBudget& action) {
     const Status done = remove_budget(action.key);
-    done_.budget_failed = !done;
-    if (!done) return done.error().with("remove disruption budget " + action.key.text());
-    done_.budget = 0;
-    return {};
+    note_budget(done, 0);
+    return done ? done : done.error().with("remove disruption budget " + action.key.text());
   }
   Status operator()(const core::DeletePod& action) {
     const Status status = client_.remove(api::Kind::kPod, action.key, {action.uid, -1});
@@ -206,6 +203,15 @@ class Run {
                             Json{{"metadata", {{"resourceVersion", version_of(*there)}}},
                                  {"spec", {{"minAvailable", budget.min_available}}}});
     return written ? Status() : written.error();
+  }
+
+  /// A write that failed for want of an answer may have been done, and is tried again soon.
+  void note_budget(const Status& done, int left) {
+    if (!done && retry_of(done.error().code()) == Retry::kRefused) {
+      done_.budget_failed = true;
+    } else {
+      done_.budget = done ? left : core::kBudgetUnsure;
+    }
   }
 
   Status remove_budget(const api::ObjectKey& key) {

@@ -39,8 +39,9 @@ struct ApplyDone {
   core::Pass pass = core::Pass::kNone;  ///< of the plan
   std::vector<std::string> created;     ///< names of pods and services
   std::vector<std::string> deleted;     ///< uids of pods
-  std::optional<int> budget;  ///< minAvailable of the disruption budget it has left; 0 = none
-  bool budget_failed = false;
+  /// minAvailable of the disruption budget it has left; 0 = none, core::kBudgetUnsure: who knows.
+  std::optional<int> budget;
+  bool budget_failed = false;  ///< it is refused, and trying again soon is of no use
 };
 
 /// This process leads from now on, until it ends.

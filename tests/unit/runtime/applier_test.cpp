@@ -382,3 +382,31 @@ TEST_CASE_FIXTURE(Fixture, "an event that cannot be written stops nothing") {
   CHECK(run({core::EmitEvent{event}, create_pod(0)}).status.has_value());
   CHECK(has_pod(0));
 }
+
+TEST_CASE_FIXTURE(Fixture, "a budget that may have been written is known no more") {
+  api::DisruptionBudget budget = api::make_disruption_budget(job);
+  budget.min_available = 2;
+  const std::vector<core::Action> actions{core::SetDisruptionBudget{budget},
+                                          core::RemoveDisruptionBudget{budget.meta.key()}};
+  const auto run_with = [&](const core::Action& action, int answer) {
+    Broken broken({answer, "", {}});
+    core::Plan plan;
+    plan.actions = {action};
+    return apply(*kube::make_rest_client(broken), {job.meta.key(), job.meta.uid, plan, "me"},
+                 stopping);
+  };
+  for (const auto& action : actions) {
+    // Soon tried again.
+    const ApplyDone busy = run_with(action, 503);
+    CHECK_FALSE(busy.status.has_value());
+    CHECK(busy.budget == core::kBudgetUnsure);
+    CHECK_FALSE(busy.budget_failed);
+    // Who may not do it has done nothing, and may not a moment later.
+    const ApplyDone refused = run_with(action, 403);
+    CHECK_FALSE(refused.status.has_value());
+    CHECK_FALSE(refused.budget.has_value());
+    CHECK(refused.budget_failed);
+  }
+  CHECK(run({actions[0]}).budget == 2);
+  CHECK(run({actions[1]}).budget == 0);
+}
