@@ -1,7 +1,6 @@
 // The PodDisruptionBudget of an elastic job: drains and other evictions leave it spec.worker.min
-// workers that train. While one stands in for those who are evicted, those who still come are
-// added: Kubernetes counts their pods as soon as they are ready, and they hold nothing of the
-// training yet.
+// workers that train. Those who have come and do not train yet are added: Kubernetes counts their
+// pods as soon as they are ready, and they hold nothing of the training yet.
 #pragma once
 
 #include <optional>

@@ -70,13 +70,43 @@ bool all_train(const JobSnapshot& snapshot, const GangView& gang) {
 }
 
 /// Slot 0 has the files, and nobody stands in for it: where there is no other room for it than the
-/// spare's, the spare lets go of it. Room that its volumes are away from is no use to it.
+/// spare's, or no quota for its pod, the spare lets go of it. Room that its volumes are away from
+/// is no use to it.
 bool is_in_the_way(const JobSnapshot& snapshot, const GangView& gang) {
-  const auto& verdict = snapshot.gang;
-  if (!verdict || verdict->placement || verdict->lacks_volumes) return false;
-  if (verdict->slots.empty() || verdict->slots.front() != 0) return false;
   const Member* first = gang.find(0);
-  return first == nullptr || fate_of(snapshot, *first) == Fate::kDown;
+  if (first == nullptr || fate_of(snapshot, *first) == Fate::kDown) {
+    const auto& verdict = snapshot.gang;
+    return verdict && !verdict->placement && !verdict->lacks_volumes && !verdict->slots.empty() &&
+           verdict->slots.front() == 0;
+  }
+  if (first->state == MemberState::kMissing) {
+    return snapshot.create_failure && snapshot.create_failure->reason == words::kQuotaExceeded;
+  }
+  // A place that was found for it would be looked for anew.
+  return first->state == MemberState::kPending && first->placement.node.empty() &&
+         is_unbound(*first->pod) &&
+         lasted(snapshot, facts::unbound(*first->pod)) >= words::kUnboundMost;
+}
+
+bool runs_first(const GangView& gang) {
+  const Member* first = gang.find(0);
+  return first != nullptr && first->state == MemberState::kRunning;
+}
+
+/// "node a is cordoned": those of cordoned_for; empty for none.
+std::string cordoned_text(const std::set<std::string>& nodes) {
+  constexpr std::size_t kNamedMost = 3;
+  if (nodes.empty()) return "";
+  std::string text = nodes.size() == 1 ? "node " : "nodes ";
+  std::size_t named = 0;
+  for (const auto& node : nodes) {
+    if (named == kNamedMost) {
+      text += " and " + std::to_string(nodes.size() - named) + " more";
+      break;
+    }
+    text += (named++ == 0 ? "" : ", ") + node;
+  }
+  return text + (nodes.size() == 1 ? " is cordoned" : " are cordoned");
 }
 
 /// Why no spare comes; empty where that is not known yet.
@@ -111,11 +141,15 @@ std::string said_before(const api::Condition* before, const std::string& head) {
 
 }  // namespace
 
-bool has_spare(const JobSnapshot& snapshot, const GangView& gang) {
+bool is_spare(const JobSnapshot& snapshot, const Member& member) {
   const int wish = wished_workers(snapshot.job);
   return snapshot.job.spec.training && wish == snapshot.job.status.target_workers &&
-         std::any_of(gang.members.begin(), gang.members.end(),
-                     [&](const Member& member) { return member.placement.slot >= wish; });
+         member.placement.slot >= wish;
+}
+
+bool has_spare(const JobSnapshot& snapshot, const GangView& gang) {
+  // By slot.
+  return !gang.members.empty() && is_spare(snapshot, gang.members.back());
 }
 
 bool are_spare(const JobSnapshot& snapshot, const std::vector<int>& slots) {
@@ -130,18 +164,23 @@ bool is_spare_idle(const JobSnapshot& snapshot, const GangView& gang) {
 int spare_slots(const JobSnapshot& snapshot, const GangView& gang) {
   if (!may_have_spare(snapshot.job) || is_in_the_way(snapshot, gang)) return 0;
   const int together = workers_together(snapshot.job);
+  const bool is_there = has_spare(snapshot, gang);
+  // Before worker 0 has what it needs nobody comes who might take it.
+  if (!is_there && !runs_first(gang)) return 0;
   if (!cordoned_for(snapshot, gang, words::kCordonedFor).empty()) return together;
-  if (!has_spare(snapshot, gang)) return 0;
+  if (!is_there) return 0;
   const bool is_over =
       is_spare_idle(snapshot, gang) && lasted(snapshot, facts::spare_idle()) >= words::kSpareFor;
   return is_over ? 0 : together;
 }
 
 int not_yet_members(const JobSnapshot& snapshot, const GangView& gang) {
-  if (!has_spare(snapshot, gang)) return 0;
+  if (!trains_on(snapshot, gang)) return 0;
+  const bool is_early = has_spare(snapshot, gang);
   return static_cast<int>(
       std::count_if(gang.members.begin(), gang.members.end(), [&](const Member& member) {
-        return fate_of(snapshot, member) == Fate::kStays && !is_member(snapshot, member);
+        return (is_early || member.state == MemberState::kRunning) &&
+               fate_of(snapshot, member) == Fate::kStays && !is_member(snapshot, member);
       }));
 }
 
@@ -160,32 +199,44 @@ std::optional<seconds> until_spared(const JobSnapshot& snapshot, const GangView&
   return least;
 }
 
-std::string cordoned_text(const JobSnapshot& snapshot, const GangView& gang) {
-  constexpr std::size_t kNamedMost = 3;
-  const std::set<std::string> nodes = cordoned_for(snapshot, gang, words::kCordonedFor);
-  if (nodes.empty()) return "";
-  std::string text = nodes.size() == 1 ? "node " : "nodes ";
-  std::size_t named = 0;
-  for (const auto& node : nodes) {
-    if (named == kNamedMost) {
-      text += " and " + std::to_string(nodes.size() - named) + " more";
-      break;
-    }
-    text += (named++ == 0 ? "" : ", ") + node;
+std::string why_spare_comes(const JobSnapshot& snapshot, const GangView& gang) {
+  const std::string cordoned = cordoned_text(cordoned_for(snapshot, gang, words::kCordonedFor));
+  // A copy of the model may be filled up that came before.
+  if (cordoned.empty()) return "nodes were being emptied a moment ago";
+  return cordoned + " and nobody can be spared there";
+}
+
+std::string why_spare_leaves(const JobSnapshot& snapshot, const GangView& gang) {
+  const api::TrainingJob& job = snapshot.job;
+  const auto& worker = job.spec.worker;
+  const int wish = wished_workers(job);
+  if (is_in_the_way(snapshot, gang)) return "worker 0 has no other room";
+  if (wish > worker.min) {
+    return "spec.worker.min is " + std::to_string(worker.min) + " now, and needs nobody beyond";
   }
-  return text + (nodes.size() == 1 ? " is cordoned" : " are cordoned");
+  if (wish + workers_together(job) > std::min(worker.max, kMaxWorkers)) {
+    return "spec.worker.max is " + std::to_string(worker.max) + " now";
+  }
+  return "no node with workers of the job is being emptied any more";
 }
 
 std::string drain_text(const JobSnapshot& snapshot, const GangView& gang,
                        const api::Condition* before) {
   const auto& worker = snapshot.job.spec.worker;
   if (has_spare(snapshot, gang)) {
-    return "; " + slots_text(slots_beyond(snapshot, gang)) +
-           " beyond spec.worker.count while nodes are emptied";
+    const std::string cordoned = cordoned_text(cordoned_for(snapshot, gang, seconds(0)));
+    const char* until =
+        is_spare_idle(snapshot, gang) ? "for a moment longer" : "until all others train";
+    return "; " + slots_text(slots_beyond(snapshot, gang)) + " beyond spec.worker.count " +
+           (cordoned.empty() ? until : "while " + cordoned);
   }
-  const std::string cordoned = cordoned_text(snapshot, gang);
-  const bool waits = has_budget(snapshot.job) && !cordoned.empty() &&
-                     gang.count(MemberState::kRunning) <= worker.min;
+  // A new leader counts anew; it need not say anew what is said.
+  const bool is_said = before != nullptr && before->message.find(kWaits) != std::string::npos;
+  const std::string cordoned =
+      cordoned_text(cordoned_for(snapshot, gang, is_said ? seconds(0) : words::kCordonedFor));
+  const bool waits =
+      has_budget(snapshot.job) && !cordoned.empty() &&
+      gang.count(MemberState::kRunning) <= worker.min + not_yet_members(snapshot, gang);
   if (!waits) return "";
   const std::string head = "; " + cordoned + ", " + std::string(kWaits) +
                            ", because no more than spec.worker.min (" + std::to_string(worker.min) +

@@ -17,15 +17,17 @@ namespace muster::core {
 /// for spec.worker.min workers, until its workers all train elsewhere, and words::kSpareFor longer.
 int spare_slots(const JobSnapshot& snapshot, const GangView& gang);
 
-/// Whether somebody has a slot beyond the wish for that reason. While another count is being
+/// Whether this one has a slot beyond the wish for that reason. While another count is being
 /// followed, whoever is beyond it is none.
+bool is_spare(const JobSnapshot& snapshot, const Member& member);
 bool has_spare(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Whether these slots, ascending, can be a spare worker's alone.
 bool are_spare(const JobSnapshot& snapshot, const std::vector<int>& slots);
 
-/// Of a gang with a spare: workers that stay and do not train yet. An eviction must not count on
-/// them, though their pods are ready.
+/// Of a gang that trains: workers that run and do not train yet. An eviction must not count on them,
+/// though their pods are ready. Of one with a spare also those who are not there yet: none can be
+/// spared meanwhile, and so they are counted before Kubernetes counts them.
 int not_yet_members(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Whether a spare has nobody to stand in for.
@@ -34,11 +36,13 @@ bool is_spare_idle(const JobSnapshot& snapshot, const GangView& gang);
 /// Until a cordon counts, or an idle spare leaves; absent without one.
 std::optional<seconds> until_spared(const JobSnapshot& snapshot, const GangView& gang);
 
-/// "node a is cordoned": those with workers whom the budget lets nobody take away.
-std::string cordoned_text(const JobSnapshot& snapshot, const GangView& gang);
+/// Why one comes, as the beginning of a sentence.
+std::string why_spare_comes(const JobSnapshot& snapshot, const GangView& gang);
+/// Why it leaves, where spare_slots has no use for it.
+std::string why_spare_leaves(const JobSnapshot& snapshot, const GangView& gang);
 
 /// For the message of Running, whose condition `before` is the one stored: that there is a spare
-/// worker, or that a drain waits and what helps it. Empty: neither.
+/// worker and what keeps it, or that a drain waits and what helps it. Empty: neither.
 std::string drain_text(const JobSnapshot& snapshot, const GangView& gang,
                        const api::Condition* before);
 

@@ -107,8 +107,10 @@ std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
                   failure ? failure->reason + " " + head_of(failure->message, 512) : std::string());
       if (!text.empty()) return text;
     }
+    // Of a place that Muster has found and the cluster's scheduler refuses another is looked for.
+    const bool is_its_place = member.placement.node.empty() && !is_in_kueue(snapshot.job);
     const bool says_why = member.state == MemberState::kPending && !member.pod->reason.empty() &&
-                          !is_unbound(*member.pod);
+                          (is_its_place || !is_unbound(*member.pod));
     if (!says_why) continue;
     return kept_or(before, head,
                    head_of(member.pod->reason, 128) + " " + head_of(member.pod->message, 512));

@@ -148,11 +148,11 @@ bool settles(const JobSnapshot& snapshot, const GangView& gang) {
 std::string resize_sentence(const Draft& draft, const JobSnapshot& snapshot) {
   constexpr const char* kTheOthers = "; the others train on";
   if (are_spare(snapshot, draft.added)) {
-    return cordoned_text(snapshot, view_gang(snapshot)) +
-           " and nobody can be spared there: " + slots_text(draft.added) + " to join" + kTheOthers;
+    return why_spare_comes(snapshot, view_gang(snapshot)) + ": " + slots_text(draft.added) +
+           " to join" + kTheOthers;
   }
   if (draft.spare_left) {
-    return "no node with workers of the job is being emptied any more: " + slots_text(draft.left) +
+    return why_spare_leaves(snapshot, view_gang(snapshot)) + ": " + slots_text(draft.left) +
            " to leave" + kTheOthers;
   }
   if (!draft.added.empty() && draft.added.front() >= wished_workers(snapshot.job)) {

@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "operator/api/kueue.h"
+#include "operator/core/drain_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
@@ -318,6 +319,7 @@ bool fails_job(const JobSnapshot& snapshot, const Member& member) {
   const Failure failure = read_failure(member, snapshot);
   // One that wants to be let in and cannot does not stop those who train.
   if (failure.unfit) return is_member(snapshot, member);
+  if (is_spare(snapshot, member) && !is_member(snapshot, member)) return false;
   return snapshot.job.spec.restart.policy == "Never" && !failure.planned;
 }
 

@@ -41,7 +41,7 @@ bool is_unfit(const api::TrainingJob& job, const api::FailureStatus& facts);
 std::string sentence_of(const Failure& failure);
 
 /// Whether this worker's failure ends the job, whoever else trains on: a member's typed exit code
-/// says that nothing helps, or spec.restart.policy is Never.
+/// says that nothing helps, or spec.restart.policy is Never and it did not come as a spare alone.
 bool fails_job(const JobSnapshot& snapshot, const Member& member);
 
 /// Whether slot 0 has ended with the job's model: all that is left is that the others end, too.

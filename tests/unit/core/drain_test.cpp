@@ -126,7 +126,7 @@ TEST_CASE("a node is cordoned under a gang of the least size: one more joins els
         "Resized: node n is cordoned and nobody can be spared there: worker 2 to join; the others "
         "train on");
   CHECK(running_message(status_of(plan)) ==
-        "2 of 2 workers run; worker 2 beyond spec.worker.count while nodes are emptied");
+        "2 of 2 workers run; worker 2 beyond spec.worker.count while node n is cordoned");
 }
 
 TEST_CASE("no eviction counts on a spare before it trains") {
@@ -217,6 +217,106 @@ TEST_CASE("the spare stands in while there is no room for others, but for worker
   CHECK(core::spare_slots(bound.snapshot(), core::view_gang(bound.snapshot())) == 1);
 }
 
+TEST_CASE("whoever is kept by a cordon says so, and when the cordon is gone") {
+  auto job = gang_with_spare();
+  CHECK(running_message(job.snapshot().job.status) ==
+        "3 of 2 workers run; worker 2 beyond spec.worker.count while node n is cordoned");
+  // A new leader has seen no cordon for long, and writes nothing for that.
+  job.edit().lasted.clear();
+  CHECK(due(job).plan().empty());
+  job.edit().unschedulable_nodes.clear();
+  CHECK(running_message(status_of(due(job).plan())) ==
+        "3 of 2 workers run; worker 2 beyond spec.worker.count for a moment longer");
+}
+
+TEST_CASE("a spare that leaves says why") {
+  const auto said_of = [](SnapshotBuilder& job) {
+    const core::Plan plan = job.plan();
+    CHECK(placement_of(status_of(plan)) == "0/0@n* 1/0@n*");
+    return event_of(plan);
+  };
+  const std::string leaves = ": worker 2 to leave; the others train on";
+  auto first = gang_with_spare();
+  end_pod(first, 0, contract::exit_code::kPlannedLeave);
+  answer(first, "", 0);
+  CHECK(said_of(first) == "Resized: worker 0 has no other room" + leaves);
+  auto lower = gang_with_spare();
+  lower.edit().job.spec.worker.min = 1;
+  CHECK(said_of(lower) == "Resized: spec.worker.min is 1 now, and needs nobody beyond" + leaves);
+  auto full = gang_with_spare();
+  full.edit().job.spec.worker.max = 2;
+  CHECK(said_of(full) == "Resized: spec.worker.max is 2 now" + leaves);
+}
+
+TEST_CASE("a quota of pods that the spare has taken is given back to worker 0") {
+  auto job = gang_with_spare();
+  end_pod(job, 0, contract::exit_code::kPlannedLeave);
+  answer(job, "k");
+  test::apply(job.edit(), job.plan());
+  job.edit().gang.reset();
+  job.edit().create_failure = core::CreateFailure{"QuotaExceeded", "exceeded quota: pods"};
+  CHECK(placement_of(status_of(job.plan())) == "0/3@k 1/0@n*");
+  test::apply(job.edit(), job.plan());
+  // And it does not come back before worker 0 runs: each might take what the other needs.
+  job.edit().create_failure.reset();
+  CHECK(wanted(job).empty());
+  // Of the others it stands in for those who find none.
+  auto other = gang_with_spare();
+  end_pod(other, 1, contract::exit_code::kPlannedLeave);
+  answer(other, "k");
+  test::apply(other.edit(), other.plan());
+  other.edit().gang.reset();
+  other.edit().create_failure = core::CreateFailure{"QuotaExceeded", "exceeded quota: pods"};
+  CHECK(core::spare_slots(other.snapshot(), core::view_gang(other.snapshot())) == 1);
+}
+
+TEST_CASE("a place that the cluster's scheduler gave the spare is given back to worker 0") {
+  auto job = gang_with_spare();
+  end_pod(job, 0, contract::exit_code::kPlannedLeave);
+  answer(job, "");
+  settle(job);
+  remove_pod(job, 0);
+  settle(job);
+  api::Pod& pod = pod_of(job, 0);
+  pod.reason = "Unschedulable";
+  pod.message = "0/3 nodes are available";
+  settle(job);
+  const std::string unbound = "unbound/" + pod.meta.uid;
+  REQUIRE(core::lasting_facts(job.snapshot()).contains(unbound));
+  CHECK(core::spare_slots(job.snapshot(), core::view_gang(job.snapshot())) == 1);
+  job.edit().lasted[unbound] = core::words::kUnboundMost;
+  CHECK(placement_of(status_of(job.plan())) == "0/3@ 1/0@n*");
+}
+
+TEST_CASE("a spare that the cluster's scheduler does not bind is no reason to be silent") {
+  auto job = cordoned_gang();
+  answer(job, "");
+  settle(job);
+  api::Pod& pod = pod_of(job, 2);
+  pod.reason = "Unschedulable";
+  pod.message = "0/3 nodes are available";
+  CHECK(running_message(status_of(due(job).plan())) ==
+        "2 of 2 workers run; worker 2 beyond spec.worker.count while node n is cordoned; worker 2 "
+        "waits: Unschedulable 0/3 nodes are available");
+}
+
+TEST_CASE("a spare that does not come to train fails no job") {
+  auto job = cordoned_gang();
+  job.edit().job.spec.restart.policy = "Never";
+  answer(job, "m");
+  settle(job);
+  end_pod(job, 2, 137);
+  CHECK(core::view_gang(job.snapshot()).find(2)->state == core::MemberState::kFailed);
+  CHECK(wanted(job) == std::vector<int>{2});
+  answer(job, "k");
+  CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n* 2/2@k");
+  // One that has trained is like all others.
+  auto member = gang_with_spare();
+  member.edit().job.spec.restart.policy = "Never";
+  end_pod(member, 2, 137);
+  CHECK(status_of(member.plan()).is_true("Failed"));
+}
+
 TEST_CASE("a spare that dies is replaced while it is needed, with the back-off of all") {
   auto job = gang_with_spare();
   end_pod(job, 2, 137);
@@ -303,6 +403,21 @@ TEST_CASE("a model that is split gets a whole copy to spare") {
   CHECK(placement_of(status_of(job.plan())) == "0/0@n* 1/0@n* 2/1@m 3/1@m");
 }
 
+TEST_CASE("a copy that lost a part when the cordon was lifted is filled up with a whole sentence") {
+  auto job = training(2);
+  job.edit().job.spec.training->split.pipeline = 2;
+  job.edit().job.spec.worker.min = 2;
+  job.edit().unschedulable_nodes = {"n"};
+  job.edit().lasted[kCordoned] = core::words::kCordonedFor;
+  answer(job, "m");
+  test::apply(job.edit(), job.plan());
+  std::erase_if(job.edit().job.status.placement, [](const auto& one) { return one.slot == 3; });
+  job.edit().unschedulable_nodes.clear();
+  answer(job, "k");
+  CHECK(event_of(job.plan()) ==
+        "Resized: nodes were being emptied a moment ago: worker 3 to join; the others train on");
+}
+
 TEST_CASE("a drain that has to wait for a job is told in its condition, and once in an event") {
   auto job = cordoned_gang();
   answer(job, "", 0);
@@ -321,6 +436,9 @@ TEST_CASE("a drain that has to wait for a job is told in its condition, and once
   CHECK(due(job).plan().empty());
   job.edit().gang.reset();
   CHECK(job.plan().empty());
+  // A new leader has seen the cordon for a moment only: what is said already is not told anew.
+  job.edit().lasted.clear();
+  CHECK(due(job).plan().empty());
   job.edit().unschedulable_nodes.clear();
   CHECK(running_message(status_of(due(job).plan())) == "2 of 2 workers run");
 }

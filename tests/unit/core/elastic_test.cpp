@@ -437,6 +437,8 @@ TEST_CASE("a larger count adds slots in one decision, and they join with one mor
   for (auto& pod : job.edit().pods) pod.phase = api::PodPhase::kRunning;
   job.report(member_report(2, 1, 3, {0, 1, 2}));
   job.edit().job.status.progress->updated_at = kNow;
+  CHECK(words_of(job.plan()) == Words{"budget 2"});
+  test::apply(job.edit(), job.plan());
   CHECK(job.plan().empty());
   join_all(job, 4);
   const core::Plan seen = job.plan();
@@ -553,6 +555,39 @@ TEST_CASE("an elastic job's budget comes after everything else, follows min and 
   CHECK(other.plan().empty());
   other.edit().budget.reset();  // a fresh operator asks about elastic jobs alone
   CHECK(other.plan().empty());
+}
+
+TEST_CASE("no eviction counts on a pod that runs and does not train yet") {
+  auto job = training(3);
+  job.edit().job.spec.worker.min = 2;
+  job.edit().job.spec.worker.count = 4;
+  job.edit().budget = 2;
+  answer(job, "m");
+  test::apply(job.edit(), job.plan());
+  job.edit().gang.reset();
+  test::apply(job.edit(), job.plan());
+  // One that is not there yet is not counted by Kubernetes either, and may never come.
+  CHECK(job.plan().empty());
+  for (auto& pod : job.edit().pods) pod.phase = api::PodPhase::kRunning;
+  CHECK(words_of(job.plan()) == Words{"budget 3"});
+  test::apply(job.edit(), job.plan());
+  join_all(job, 4);
+  test::apply(job.edit(), job.plan());
+  CHECK(words_of(job.plan()) == Words{"budget 2"});
+  // Of a gang that starts nobody trains, and nobody is kept for that.
+  auto starting = make_job("j").engine().workers(2).all_running();
+  starting.edit().job.spec.worker.min = 1;
+  starting.edit().budget = 1;
+  for (int i = 0; i < 3; ++i) test::apply(starting.edit(), starting.plan());
+  CHECK(starting.plan().empty());
+}
+
+TEST_CASE("what a budget says is asked about where a write of it may have been lost") {
+  auto job = training(2);
+  job.edit().budget = core::kBudgetUnsure;
+  CHECK(words_of(job.plan()) == Words{"budget 1"});
+  job.edit().job.spec.worker.min = job.edit().job.spec.worker.max = 2;
+  CHECK(words_of(job.plan()) == Words{"no budget"});
 }
 
 TEST_CASE("a smaller count sends the highest slots away, in a decision before any deletion") {
