@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "cli/files.h"
 #include "common/file.h"
 #include "common/sha256.h"
 
@@ -25,7 +26,7 @@ Status make_parents(const std::string& path) {
        slash = path.find('/', slash + 1)) {
     const std::string directory = path.substr(0, slash);
     if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
-      return os_error(directory, "make", errno);
+      return place_error(directory, "make", errno);
     }
   }
   return {};
@@ -58,7 +59,7 @@ Status FetchedFiles::begin_file(const std::string& name, std::int64_t bytes) {
   MUSTER_RETURN_IF_ERROR(make_parents(path));
   file_ = UniqueFd(
       ::open(part_of(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-  return file_ ? Status() : os_error(part_of(path), "open", errno);
+  return file_ ? Status() : place_error(part_of(path), "open", errno);
 }
 
 Status FetchedFiles::data(std::string_view piece) {

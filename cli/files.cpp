@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 
+#include "common/contract.h"
 #include "common/file.h"
 #include "common/json.h"
 
@@ -34,6 +37,16 @@ Status sync_directory_of(const std::string& path) {
 }
 
 }  // namespace
+
+Error place_error(const std::string& path, std::string_view doing, int number) {
+  // Below /proc the system says ENOENT; elsewhere a directory would have been made.
+  constexpr std::array kMisplaced{EACCES, EPERM,  EROFS,        ENOTDIR, EEXIST,
+                                  EISDIR, ENOENT, ENAMETOOLONG, ELOOP,   EINVAL};
+  Error error = os_error(path, doing, number);
+  const bool is_misplaced =
+      std::find(kMisplaced.begin(), kMisplaced.end(), number) != kMisplaced.end();
+  return is_misplaced ? std::move(error).with_exit_code(contract::exit_code::kUsage) : error;
+}
 
 std::string dump_pretty(const nlohmann::json& value) {
   return value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

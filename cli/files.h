@@ -13,6 +13,9 @@ namespace muster::cli {
 /// and renamed, and the directory synced. Errors: kIo; with exit code kDisk when the disk is full.
 Status write_file_atomically(const std::string& path, std::string_view content, int mode = 0644);
 
+/// As os_error, of a place that the user has named: with exit code kUsage where it can be none.
+Error place_error(const std::string& path, std::string_view doing, int number);
+
 /// Indented JSON with a newline at its end; bytes that are not UTF-8 become U+FFFD.
 std::string dump_pretty(const nlohmann::json& value);
 

@@ -8,6 +8,7 @@
 #include "cli/describe_command.h"
 #include "cli/expected_start.h"
 #include "cli/fetch_command.h"
+#include "cli/flag_checks.h"
 #include "cli/get_command.h"
 #include "cli/job_file_options.h"
 #include "cli/kube_query.h"
@@ -86,7 +87,7 @@ void add_get(CLI::App& command, GetOptions& get) {
   command.add_option("JOB", get.names, "names of TrainingJobs (default: all)");
   command.add_flag("-A,--all-namespaces", get.all_namespaces, "of all namespaces");
   command.add_option("-o,--output", get.output, "wide, json, yaml or name")
-      ->check(CLI::IsMember({"wide", "json", "yaml", "name"}))
+      ->check(one_of({"wide", "json", "yaml", "name"}))
       ->type_name("FORM");
   command.add_option("-l,--selector", get.selector, "of labels")->type_name("LABELS");
   command.add_flag("-w,--watch", get.watches, "a row for every change, until Ctrl-C");
@@ -117,13 +118,13 @@ void add_logs(CLI::App& command, LogsOptions& logs) {
                    "also workers that come later, until the job is over");
   command.add_option("--tail", logs.tail, "lines of each worker (default: all)")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1'000'000'000}));
+      ->check(whole_number(-1, 1'000'000'000));
   command.add_option("--since", logs.since, "no older lines than this: 30s, 5m, 2h")
       ->type_name("TIME")
       ->check(since_verdict);
   command.add_option("--slot", logs.slots, "of this worker alone; may be repeated")
       ->type_name("N")
-      ->check(CLI::Range(0, 4095))
+      ->check(whole_number(0, 4095))
       ->allow_extra_args(false);
   command
       .add_option("--container", logs.container,
@@ -138,7 +139,7 @@ void add_suspend(CLI::App& command, SuspendOptions& suspend, std::int64_t& timeo
   command.add_flag("--wait", suspend.waits, until);
   command.add_option("--timeout", timeout, "of --wait, in seconds (default 300)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{86'400}));
+      ->check(whole_number(1, 86'400));
 }
 
 void add_fetch(CLI::App& command, FetchOptions& fetch, std::int64_t& timeout) {
@@ -150,7 +151,7 @@ void add_fetch(CLI::App& command, FetchOptions& fetch, std::int64_t& timeout) {
       ->type_name("IMAGE");
   command.add_option("--timeout", timeout, "until the pod runs, in seconds (default 120)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{3'000}));
+      ->check(whole_number(1, 3'000));
 }
 
 void add_plan(CLI::App& command, PlanOptions& plan) {
@@ -164,7 +165,7 @@ void add_plan(CLI::App& command, PlanOptions& plan) {
                   "what nodes cost (YAML), to tell what the job would")
       ->type_name("FILE");
   command.add_option("-o,--output", plan.output, "json: for scripts")
-      ->check(CLI::IsMember({"json"}))
+      ->check(one_of({"json"}))
       ->type_name("FORM");
 }
 

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +18,7 @@
 
 #include "cli/complete_words.h"
 #include "cli/completion.h"
+#include "cli/flag_checks.h"
 #include "cli/job_file_options.h"
 #include "cli/kube_commands.h"
 #include "cli/kube_query.h"
@@ -114,15 +117,15 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
                   "steps between two SHA-256 of the parameters in the report (default 1; 0: none, "
                   "but that of the end)")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      ->check(muster::cli::whole_number(0, std::uint64_t{1} << 40));
   run->add_option("--log-level", options.local.log_level, "of the workers' logs (default info)")
       ->type_name("LEVEL")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+      ->check(muster::cli::one_of({"debug", "info", "warning", "error"}));
   run->add_option("--metrics-port", options.local.metrics_port,
                   "serve Prometheus metrics on 127.0.0.1: the operator's on N, those of the worker "
                   "of slot i on N + 1 + i")
       ->type_name("N")
-      ->check(CLI::Range(1, 65'535));
+      ->check(muster::cli::whole_number(1, 65'535));
   run->add_option("--price-list", options.price_list,
                   "what nodes cost (YAML); the report and the metrics tell what the job has cost")
       ->type_name("FILE");
@@ -149,17 +152,19 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("N,...")
-      ->check(CLI::Range(1, 64));
+      ->check(muster::cli::whole_number(1, 64));
   prove->add_option("--kills", options.kills, "deaths of trainers and workers (default 5)")
       ->type_name("N")
-      ->check(CLI::Range(0, 10'000));
-  prove->add_option("--seed", options.seed, "of the schedule (default 1)")->type_name("S");
+      ->check(muster::cli::whole_number(0, 10'000));
+  prove->add_option("--seed", options.seed, "of the schedule (default 1)")
+      ->type_name("S")
+      ->check(muster::cli::whole_number(0, std::numeric_limits<std::uint64_t>::max()));
   prove
       ->add_option("--pace", options.pace_ms,
                    "least milliseconds of a step (default 25), so that there is something to "
                    "disturb")
       ->type_name("MS")
-      ->check(CLI::Range(0, 60'000));
+      ->check(muster::cli::whole_number(0, 60'000));
   return prove;
 }
 
@@ -184,14 +189,14 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("RULE,...")
-      ->check(CLI::IsMember(muster::cli::kSimulateRules));
+      ->check(muster::cli::one_of(muster::cli::kSimulateRules));
   simulate
       ->add_option("--checkpoint-minutes", options.checkpoint_minutes,
                    "a job that has to stop loses what it ran since (default 30; 0: all of it)")
       ->type_name("N")
-      ->check(CLI::Range(0, 100'000));
+      ->check(muster::cli::whole_number(0, 100'000));
   simulate->add_option("-o,--output", options.output, "json: for scripts, with every job")
-      ->check(CLI::IsMember({"json"}))
+      ->check(muster::cli::one_of({"json"}))
       ->type_name("FORM");
   return simulate;
 }
@@ -229,7 +234,7 @@ CLI::App* add_completion(CLI::App& app, std::string& shell) {
   completion->footer("  source <(muster completion bash)\n  muster completion fish | source");
   completion->add_option("SHELL", shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember(muster::cli::kCompletionShells));
+      ->check(muster::cli::one_of({muster::cli::kCompletionShells.begin(), muster::cli::kCompletionShells.end()}));
   return completion;
 }
 
@@ -279,13 +284,17 @@ int main(int argc, char** argv) {
   muster::cli::KubeCommands kube(app);
   std::string shell;
   const CLI::App* completion = add_completion(app, shell);
+  muster::cli::check_all_values(app);
+  app.failure_message(muster::cli::usage_sentence);
   if (const auto words = words_to_complete(argc, argv)) {
     return muster::cli::complete_command(app, *words, own_environment(), clock);
   }
-  const std::string unknown =
-      about_unknown_command(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
-  if (!unknown.empty()) {
-    std::fputs(unknown.c_str(), stderr);
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const std::string unknown = about_unknown_command(app, arguments);
+  const std::string refused =
+      unknown.empty() ? muster::cli::about_cut_flag(app, arguments) : unknown;
+  if (!refused.empty()) {
+    std::fputs(refused.c_str(), stderr);
     return muster::contract::exit_code::kUsage;
   }
   try {

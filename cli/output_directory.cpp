@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -85,15 +84,8 @@ Error bad_directory(const std::string& path, const std::string& sentence) {
       .with_exit_code(contract::exit_code::kUsage);
 }
 
-/// What the system keeps from the user is no place for a run.
 Error from(const std::string& path, const char* doing, const std::error_code& error) {
-  constexpr std::array kMisplaced{std::errc::permission_denied, std::errc::operation_not_permitted,
-                                  std::errc::read_only_file_system, std::errc::not_a_directory,
-                                  std::errc::file_exists};
-  Error refused = os_error(path, doing, error.value());
-  const bool is_misplaced =
-      std::find(kMisplaced.begin(), kMisplaced.end(), error) != kMisplaced.end();
-  return is_misplaced ? refused.with_exit_code(contract::exit_code::kUsage) : refused;
+  return place_error(path, doing, error.value());
 }
 
 std::string joined(const std::vector<std::string>& names) {

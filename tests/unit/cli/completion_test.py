@@ -240,7 +240,7 @@ class CompletionTest(unittest.TestCase):
     def test_another_shell_is_named(self):
         done = subprocess.run([self.muster, "completion", "csh"], text=True, capture_output=True, timeout=DEADLINE, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("csh not in {bash,zsh,fish}", done.stderr)
+        self.assertIn('SHELL: must be one of bash, zsh, fish, and not "csh"', done.stderr)
 
 
 if __name__ == "__main__":

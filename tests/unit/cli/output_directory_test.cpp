@@ -100,6 +100,14 @@ TEST_CASE("a finished run is not trained anew, its model lost, for one of anothe
   CHECK(refusal(base.path, longer) == "opened");
 }
 
+TEST_CASE("a place where no directory can be made is named, and is usage") {
+  const test::TemporaryDirectory base;
+  for (const std::string& place :
+       {std::string("/proc/never"), base.path + "/" + std::string(300, 'x')}) {
+    CHECK(refusal(place, job()).starts_with(place + ": cannot create directory: "));
+  }
+}
+
 TEST_CASE("another spec is refused by the names of what differs, and nothing is touched") {
   const test::TemporaryDirectory base;
   const std::string path = base.path + "/a/out";

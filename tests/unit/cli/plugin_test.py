@@ -701,6 +701,15 @@ class FetchTest(PluginTest):
         self.assertEqual(self.calls_of("exec")[0]["args"][-3:], ["muster-worker", "--archive", "/var/lib/muster"])
         self.assertEqual(len(self.pods_deleted()), 1)
 
+    def test_where_no_directory_can_be_made_is_usage(self):
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model)]))
+        self.answer("^exec ", stdout_file="tar")
+        done = self.muster("fetch", "digits", "--output", "/proc/never")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("muster: /proc/never: cannot make: No such file or directory", done.stderr)
+        self.assertEqual(len(self.pods_deleted()), 1)
+
     def test_its_pod_reads_only_and_meets_restricted(self):
         self.complete()
         self.write("tar", archive([("model.safetensors", self.model)]))
