@@ -41,19 +41,22 @@ std::string kept_or(const api::Condition* before, const std::string& head,
   return text.empty() ? "" : head + text;
 }
 
-/// Why the training did not let this one in; null where that is not so. What its last attempt ended
-/// with is said while the next one is under way, too: it takes a while to end alike.
+/// What this one has ended with, or where it is on its way in the attempt before it: it takes a
+/// while to end alike.
+std::optional<api::FailureStatus> last_end_of(const JobSnapshot& snapshot, const Member& member) {
+  if (member.state == MemberState::kFailed) return read_failure(member, snapshot).facts;
+  const auto& last = snapshot.job.status.failure;
+  const bool is_its = last && last->slot == member.placement.slot &&
+                      member.placement.replacements > 0 && !is_member(snapshot, member);
+  return is_its ? last : std::nullopt;
+}
+
+/// Why the training did not let this one in; null where that is not so.
 std::optional<api::FailureStatus> why_not_let_in(const JobSnapshot& snapshot,
                                                  const Member& member) {
   if (is_member(snapshot, member)) return std::nullopt;
-  if (member.state == MemberState::kFailed) {
-    Failure failure = read_failure(member, snapshot);
-    return failure.unfit ? std::optional(std::move(failure.facts)) : std::nullopt;
-  }
-  const auto& last = snapshot.job.status.failure;
-  const bool is_its = last && last->slot == member.placement.slot &&
-                      member.placement.replacements > 0 && is_unfit(snapshot.job, *last);
-  return is_its ? last : std::nullopt;
+  auto why = last_end_of(snapshot, member);
+  return why && is_unfit(snapshot.job, *why) ? why : std::nullopt;
 }
 
 /// Of those whom the training does not let in, the first, and why: trying again does not help them.
@@ -63,6 +66,22 @@ std::string not_let_in_text(const JobSnapshot& snapshot, const GangView& gang) {
     if (!why) continue;
     return "; worker " + std::to_string(member.placement.slot) + " was not let in: " + why->reason +
            " " + first_line(why->log_tail, 512);
+  }
+  return "";
+}
+
+/// Of those that have ended more than once in a row, the first, and why: its next attempt waits the
+/// longer, and where it is the one with the files the others wait for it in the end.
+std::string ends_again_text(const JobSnapshot& snapshot, const GangView& gang) {
+  for (const auto& member : gang.members) {
+    const bool is_again = member.state == MemberState::kFailed
+                              ? until_replacement(snapshot, member).has_value()
+                              : member.placement.replacements > 1;
+    const auto why = is_again ? last_end_of(snapshot, member) : std::nullopt;
+    if (!why || why_not_let_in(snapshot, member)) continue;
+    const std::string said = first_line(why->log_tail, 512);
+    return "; worker " + std::to_string(member.placement.slot) +
+           " ends again and again: " + why->reason + (said.empty() ? "" : " " + said);
   }
   return "";
 }
@@ -364,10 +383,10 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   const std::string message = std::to_string(training) + " of " + std::to_string(target) +
                               (target == 1 ? " worker runs" : " workers run") + more +
                               slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
-                              workers_wait_text(snapshot, gang) + busy_text(snapshot, gang) +
-                              copies_text(snapshot, gang) + held_text(snapshot, gang) +
-                              drain_text(snapshot, gang, before) + waiting_text(snapshot, gang) +
-                              resize_text(snapshot, gang);
+                              ends_again_text(snapshot, gang) + workers_wait_text(snapshot, gang) +
+                              busy_text(snapshot, gang) + copies_text(snapshot, gang) +
+                              held_text(snapshot, gang) + drain_text(snapshot, gang, before) +
+                              waiting_text(snapshot, gang) + resize_text(snapshot, gang);
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

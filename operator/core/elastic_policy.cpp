@@ -103,11 +103,22 @@ int failures_in_a_row(const JobSnapshot& snapshot, const Member& member, const F
 
 /// Whether it may have ended for data that differ from the others', as such of which nobody knew it
 /// when it was let in: its successor would only disturb those who train once more.
-bool is_of_data(const api::TrainingJob& job, const Failure& failure) {
-  const int code = failure.facts.exit_code;
-  const bool is_engine = job.spec.training.has_value() && failure.facts.container.empty();
-  return is_engine && !failure.node_lost && !failure.pod_lost &&
-         (code == contract::exit_code::kData || code == contract::exit_code::kDisk);
+bool is_of_data(const api::TrainingJob& job, const api::FailureStatus& facts) {
+  const bool is_engine = job.spec.training.has_value() && facts.container.empty();
+  return is_engine && (facts.exit_code == contract::exit_code::kData ||
+                       facts.exit_code == contract::exit_code::kDisk);
+}
+
+/// Whether who gets the place of `member` has to know all its data before it is let in; null: one
+/// that the slot does not have, as where it was given back before the successor was let in.
+bool must_check_data(const JobSnapshot& snapshot, int slot, const Member* member) {
+  if (member == nullptr) {
+    const auto& last = snapshot.job.status.failure;
+    return last && last->slot == slot && is_of_data(snapshot.job, *last);
+  }
+  if (member->placement.checks_data && !is_member(snapshot, *member)) return true;
+  const Failure failure = read_failure(*member, snapshot);
+  return !failure.node_lost && !failure.pod_lost && is_of_data(snapshot.job, failure.facts);
 }
 
 /// Gives the slots the places that schedule has found for them, as far as they go.
@@ -123,11 +134,11 @@ void place(Draft& draft, const JobSnapshot& snapshot, const GangView& gang) {
     if (is_new && !std::binary_search(grown.begin(), grown.end(), slots[i])) continue;
     if (slots[i] >= first_taken(snapshot)) continue;
     api::SlotPlacement placed{slots[i], draft.attempt, nodes[i], domain_of(*verdict->placement, i)};
-    if (const Member* member = gang.find(slots[i])) {
+    const Member* member = gang.find(slots[i]);
+    placed.checks_data = must_check_data(snapshot, slots[i], member);
+    if (member != nullptr) {
       Failure failure = read_failure(*member, snapshot);
       placed.replacements = failures_in_a_row(snapshot, *member, failure);
-      const bool is_unproved = member->placement.checks_data && !is_member(snapshot, *member);
-      placed.checks_data = is_unproved || is_of_data(snapshot.job, failure);
       draft.replaced.emplace_back(std::move(failure), nodes[i]);
       drop(draft.status, slots[i]);
     } else {

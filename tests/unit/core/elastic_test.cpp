@@ -339,6 +339,29 @@ TEST_CASE("who ended for what it read looks at all its data before it is let in 
   CHECK(status_of(unseen.plan()).placement[1].checks_data);
 }
 
+TEST_CASE("whose place was given back has a successor that looks at the data it ended for") {
+  for (const int code : {contract::exit_code::kDisk, 137}) {
+    CAPTURE(code);
+    auto job = training(2);
+    end_pod(job, 1, code);
+    answer(job, "m");
+    test::apply(job.edit(), job.plan());
+    remove_pod(job, 1);
+    job.edit().reports.erase(1);
+    // The cluster's scheduler refuses the successor's pod.
+    test::apply(job.edit(), job.plan());
+    pod_of(job, 1).reason = "Unschedulable";
+    job.lasting(core::words::kUnboundMost);
+    test::apply(job.edit(), job.plan());
+    REQUIRE(placement_of(job.snapshot().job.status) == "0/0@n*");
+    answer(job, "n");
+    job.edit().lasted["room"] = core::words::kGrowAfter;
+    const auto status = status_of(job.plan());
+    REQUIRE(status.placement.size() == 2);
+    CHECK(status.placement[1].checks_data == (code == contract::exit_code::kDisk));
+  }
+}
+
 TEST_CASE("a joiner with another key is named in status, and those who train are let alone") {
   auto job = training(2);
   job.edit().job.status.placement[1].member = false;

@@ -9,8 +9,11 @@
 #include "tests/unit/core/elastic_gang.h"
 
 using namespace muster;
+using test::answer;
+using test::end_pod;
 using test::kNow;
 using test::member_report;
+using test::pod_of;
 using test::running_message;
 using test::SnapshotBuilder;
 using test::status_of;
@@ -134,4 +137,41 @@ TEST_CASE("what the workers wait for is said") {
   job.edit().job.status.progress->updated_at = kNow - seconds(20);
   CHECK(running_message(status_of(job.plan())) ==
         "2 of 2 workers run; the workers wait: the witness");
+}
+
+TEST_CASE("who ends again and again is named with why, and no more once it trains") {
+  auto job = training(2);
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  const std::string why =
+      "; worker 1 ends again and again: DiskFull /out/record.jsonl: cannot write: No space left";
+  auto& placement = job.edit().job.status.placement[1];
+  placement.member = false;
+  job.edit().reports.erase(1);
+  SUBCASE("while its next attempt waits") {
+    placement.replacements = 2;
+    end_pod(job, 1, contract::exit_code::kDisk);
+    pod_of(job, 1).termination->message = "/out/record.jsonl: cannot write: No space left";
+    CHECK(running_message(status_of(job.plan())) == "1 of 2 workers run" + why);
+  }
+  SUBCASE("while its next attempt is on its way in") {
+    placement.replacements = 2;
+    job.edit().job.status.failure = api::FailureStatus{};
+    auto& failure = *job.edit().job.status.failure;
+    failure.slot = 1;
+    failure.exit_code = contract::exit_code::kDisk;
+    failure.reason = "DiskFull";
+    failure.log_tail = "/out/record.jsonl: cannot write: No space left";
+    CHECK(running_message(status_of(job.plan())) == "1 of 2 workers run" + why);
+    placement.member = true;
+    CHECK(job.plan().empty());  // "2 of 2 workers run", as before
+    placement.member = false;
+    placement.replacements = 1;
+    CHECK(running_message(status_of(job.plan())) == "1 of 2 workers run");
+  }
+  SUBCASE("not the first time, which is mended at once") {
+    end_pod(job, 1, contract::exit_code::kDisk);
+    answer(job, "", 0);
+    CHECK(running_message(status_of(job.plan())) ==
+          "1 of 2 workers run; 1 worker waits for a place: no room");
+  }
 }
