@@ -142,7 +142,8 @@ Status Cluster::start_endpoint(const std::string& token) {
 }
 
 Status Cluster::start_operator() {
-  MUSTER_ASSIGN_OR_RETURN(const std::string master_key, runtime::random_key());
+  runtime::MasterKeys master_keys;
+  MUSTER_ASSIGN_OR_RETURN(master_keys.current, runtime::random_key());
   runtime::OperatorOptions options;
   options.client = measured_client_.get();
   options.metrics = &metrics_;
@@ -153,7 +154,7 @@ Status Cluster::start_operator() {
   options.pods.default_image = "muster-worker";
   options.namespace_name = options_.namespace_name;
   options.nodes_may_come = false;
-  options.master_key = master_key;
+  options.master_keys = std::move(master_keys);
   options.reporting_instance = "muster-run";
   auto started = runtime::Operator::start(std::move(options));
   if (!started) return started.error().with("the operator");

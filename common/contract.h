@@ -137,6 +137,8 @@ inline constexpr std::string_view kMasterCaCertificate = "ca.crt";
 inline constexpr std::string_view kMasterCaKey = "ca.key";
 /// 64 hexadecimal digits: the key of a job is HMAC-SHA256 of its uid under it.
 inline constexpr std::string_view kMasterKey = "master-key";
+/// Optional: the key before, of gangs that started with it; theirs until they start anew.
+inline constexpr std::string_view kMasterPreviousKey = "previous-master-key";
 /// Optional: the certificate of the CA before, so that running workers go on trusting replicas.
 inline constexpr std::string_view kMasterPreviousCaCertificate = "previous-ca.crt";
 /// Its key.

@@ -103,7 +103,7 @@ class Process {
   std::unique_ptr<kube::ApiClient> client_;
   std::unique_ptr<kube::ApiClient> reviews_;  ///< not fenced: standbys look at tokens too
   std::unique_ptr<runtime::Trust> trust_;     ///< nullptr without --master-dir
-  std::string master_key_;
+  runtime::MasterKeys master_keys_;
   std::unique_ptr<runtime::Reviewer> reviewer_;
   std::unique_ptr<runtime::Authenticator> authenticator_;
   std::atomic<const runtime::Elector*> known_elector_{nullptr};
@@ -198,7 +198,7 @@ Status Process::start_endpoint() {
 /// What the endpoint and the metrics prove themselves with; nothing without --master-dir.
 Status Process::start_trust() {
   if (flags_.master_dir.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(master_key_, runtime::random_key());
+    MUSTER_ASSIGN_OR_RETURN(master_keys_.current, runtime::random_key());
     return {};
   }
   std::vector<std::string> more;
@@ -212,7 +212,7 @@ Status Process::start_trust() {
   auto started = runtime::Trust::start(std::move(options));
   if (!started) return started.error().with("--master-dir").with_exit_code(codes::kUsage);
   trust_ = std::move(*started);
-  master_key_ = trust_->master_key();
+  master_keys_ = trust_->master_keys();
   return {};
 }
 
@@ -279,7 +279,7 @@ Status Process::start_operator() {
   options.pods.endpoint_url = endpoint_url();
   if (trust_) {
     options.trust = [this] {
-      return runtime::WorkerTrust{trust_->ca_bundle(), trust_->master_key()};
+      return runtime::WorkerTrust{trust_->ca_bundle(), trust_->master_keys()};
     };
   }
   options.pods.default_image = flags_.worker_image;
@@ -299,7 +299,7 @@ Status Process::start_operator() {
   options.sees_topologies = options.sees_nodes;
   options.sees_kueue = true;
   options.is_leader = !flags_.leader_elect;
-  options.master_key = master_key_;
+  options.master_keys = master_keys_;
   options.seed = seed_;
   // Two replicas never share a name, so events tell which one wrote them.
   const std::string who = identity();

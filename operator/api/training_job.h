@@ -224,6 +224,7 @@ struct TrainingJobStatus {
   int replacements = 0;     ///< workers replaced while others trained on
   int resizes = 0;          ///< starts of the gang because another size was wished for
   int start_attempt = -1;   ///< attempt that the gang last started with; negative = not known
+  std::string key_id;       ///< of the master key that the gang last started with; empty: unknown
   int start_count = 0;      ///< spec.worker.count when the gang last started; 0 = not known
   std::string queue;        ///< TrainingQueue that the gang last started from; empty = none
   std::string kueue_queue;  ///< LocalQueue of Kueue that the gang last started in; empty = none

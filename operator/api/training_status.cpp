@@ -301,6 +301,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("replacements", out.replacements, kInt);
   in.value("resizes", out.resizes, kInt);
   in.value("startAttempt", out.start_attempt, kInt);
+  in.value("keyId", out.key_id, kWord);
   in.value("startCount", out.start_count, JsonReader::Range{0, kMaxSlots});
   in.value("queue", out.queue, kMaxQueueName);
   in.value("kueueQueue", out.kueue_queue, kueue::kMaxQueueBytes);
@@ -347,6 +348,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   if (status.replacements > 0) json["replacements"] = status.replacements;
   if (status.resizes > 0) json["resizes"] = status.resizes;
   if (status.start_attempt >= 0) json["startAttempt"] = status.start_attempt;
+  put(json, "keyId", status.key_id, 64);
   if (status.start_count > 0) json["startCount"] = status.start_count;
   if (!status.queue.empty()) json["queue"] = status.queue;
   if (!status.kueue_queue.empty()) json["kueueQueue"] = status.kueue_queue;

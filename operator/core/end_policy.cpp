@@ -191,6 +191,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   std::set<std::string> avoid = nodes_to_avoid(snapshot, gang, cause);
   if (keeps_places(snapshot, gang, avoid)) {
     status.start_attempt = static_cast<int>(status.membership_epoch - 1);
+    status.key_id = snapshot.key_id;
     // A gang that was still growing starts anew in the size it has.
     status.target_workers = static_cast<int>(status.placement.size());
     for (auto& placement : status.placement) {

@@ -231,6 +231,7 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
     ++slot;
   }
   status.start_attempt = attempt;
+  status.key_id = snapshot.key_id;
   status.start_count = std::min(job.spec.worker.count, kMaxWorkers);
   status.witness.reset();
   status.target_workers = slot;

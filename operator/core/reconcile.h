@@ -81,6 +81,8 @@ struct JobSnapshot {
   /// How long a pod may be on its node without having started.
   seconds start_timeout = words::kStartingMost;
   api::PodOptions pod_options;
+  /// Of the master key that a gang is given that starts now.
+  std::string key_id;
 };
 
 /// Total: any snapshot has a plan. Deterministic: the same snapshot, in whatever order, gives the

@@ -272,22 +272,32 @@ Result<std::string> read_optional(const std::string& path) {
   return std::string();
 }
 
+/// Without the line's end that editors leave.
+Status check_key(std::string& key, const std::string& path) {
+  while (key.ends_with('\n')) key.pop_back();
+  if (key.size() == kMasterKeyDigits &&
+      key.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos) {
+    return {};
+  }
+  return Error(ErrorCode::kInvalid, path + " must hold 64 hexadecimal digits");
+}
+
 Result<MasterSecret> read_all(const std::string& directory) {
   MasterSecret secret;
   const auto path = [&](std::string_view name) { return directory + "/" + std::string(name); };
   const PairNames current{path(contract::kMasterCaCertificate), path(contract::kMasterCaKey)};
   const PairNames before{path(contract::kMasterPreviousCaCertificate),
                          path(contract::kMasterPreviousCaKey)};
-  const std::string key_path = path(contract::kMasterKey);
   MUSTER_ASSIGN_OR_RETURN(secret.authority.certificate, read_file(current.certificate));
   MUSTER_ASSIGN_OR_RETURN(secret.authority.key, read_file(current.key));
-  MUSTER_ASSIGN_OR_RETURN(secret.master_key, read_file(key_path));
+  MasterKeys& keys = secret.master_keys;
+  MUSTER_ASSIGN_OR_RETURN(keys.current, read_file(path(contract::kMasterKey)));
+  MUSTER_ASSIGN_OR_RETURN(keys.previous, read_optional(path(contract::kMasterPreviousKey)));
   MUSTER_ASSIGN_OR_RETURN(secret.previous.certificate, read_optional(before.certificate));
   MUSTER_ASSIGN_OR_RETURN(secret.previous.key, read_optional(before.key));
-  while (secret.master_key.ends_with('\n')) secret.master_key.pop_back();
-  if (secret.master_key.size() != kMasterKeyDigits ||
-      secret.master_key.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
-    return Error(ErrorCode::kInvalid, key_path + " must hold 64 hexadecimal digits");
+  MUSTER_RETURN_IF_ERROR(check_key(keys.current, path(contract::kMasterKey)));
+  if (!keys.previous.empty()) {
+    MUSTER_RETURN_IF_ERROR(check_key(keys.previous, path(contract::kMasterPreviousKey)));
   }
   if (const auto read = read_authority(secret.authority, current); !read) return read.error();
   if (!secret.previous.certificate.empty() || !secret.previous.key.empty()) {
@@ -352,9 +362,9 @@ class WatchingTrust final : public Trust {
     const std::lock_guard lock(mutex_);
     return bundle_;
   }
-  std::string master_key() const override {
+  MasterKeys master_keys() const override {
     const std::lock_guard lock(mutex_);
-    return secret_.master_key;
+    return secret_.master_keys;
   }
 
   void on_identity(Listener listener) override {

@@ -5,7 +5,8 @@
 // believed by them: the one before is left in the directory as previous-ca.crt and previous-ca.key,
 // and the replica serves, beside its certificate, the new CA's public key signed by the old one.
 // Workers of either CA then find a path to their own. New pods trust the CAs that are there when
-// they are made; the key that their gang's is made of is that of the gang's start.
+// they are made. A gang keeps the master key that it started with (status.keyId), which is left as
+// previous-master-key when another takes its place.
 #pragma once
 
 #include <functional>
@@ -16,15 +17,16 @@
 #include "common/clock.h"
 #include "common/http/tls.h"
 #include "common/result.h"
+#include "operator/runtime/job_key.h"
 
 namespace muster::runtime {
 
-/// The files of the master directory: ca.crt, ca.key, master-key; optional previous-ca.crt and
-/// previous-ca.key.
+/// The files of the master directory: ca.crt, ca.key, master-key; optional previous-ca.crt with
+/// previous-ca.key, and previous-master-key.
 struct MasterSecret {
   http::TlsIdentity authority;  ///< the CA: certificate and key
   http::TlsIdentity previous;   ///< the CA before; empty texts without one
-  std::string master_key;       ///< 64 hexadecimal digits
+  MasterKeys master_keys;
   bool operator==(const MasterSecret&) const = default;
 };
 
@@ -74,7 +76,7 @@ class Trust {
   /// PEM of every CA that a certificate of a replica may lead to: what workers and forwarding
   /// replicas trust.
   virtual std::string ca_bundle() const = 0;
-  virtual std::string master_key() const = 0;
+  virtual MasterKeys master_keys() const = 0;
   /// Called at once and after each change, under no lock, from the thread that noticed.
   virtual void on_identity(Listener listener) = 0;
   /// Looks now. Errors: as read_master; the last good content stays.

@@ -20,7 +20,7 @@ struct DecidingOptions {
   const Clock* clock = nullptr;
   WorkersEndpoint* endpoint = nullptr;  ///< nullptr: no worker joins (tests)
   api::PodOptions pods;
-  std::string master_key;  ///< 64 hexadecimal digits; job key = HMAC(master, job uid)
+  MasterKeys master_keys;  ///< job key = HMAC(master, job uid)
   /// Where certificates are replaced: what pods and gangs are given of it, asked for at each step,
   /// in place of the two above.
   std::function<WorkerTrust()> trust;

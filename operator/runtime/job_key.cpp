@@ -13,6 +13,7 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t kKeyBytes = 32;
+constexpr std::size_t kIdDigits = 16;
 
 int digit_of(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -50,6 +51,20 @@ Result<std::string> job_key(const std::string& master_key, const std::string& jo
     return Error(ErrorCode::kInternal, "HMAC-SHA256 failed");
   }
   return to_hex(digest);
+}
+
+Result<std::string> key_id(const std::string& master_key) {
+  // No object's uid reads so.
+  MUSTER_ASSIGN_OR_RETURN(const std::string digits, job_key(master_key, "id of the master key"));
+  return digits.substr(0, kIdDigits);
+}
+
+const std::string& key_of(const MasterKeys& keys, const std::string& id) {
+  const auto is_it = [&](const std::string& key) {
+    const auto found = key_id(key);
+    return found && *found == id;
+  };
+  return !is_it(keys.current) && is_it(keys.previous) ? keys.previous : keys.current;
 }
 
 }  // namespace muster::runtime

@@ -106,7 +106,9 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
       next_resync_(now_ + options_.resync),
-      progress_window_(now_) {}
+      progress_window_(now_) {
+  know_key();
+}
 
 bool OperatorLoop::synced() const {
   const bool sees_nodes = nodes_.synced() || !options_.sees_nodes;
@@ -114,13 +116,24 @@ bool OperatorLoop::synced() const {
   return jobs_.synced() && pods_.synced() && sees_nodes && sees_volumes;
 }
 
+void OperatorLoop::take_trust(WorkerTrust trust) {
+  options_.pods.ca_certificate = std::move(trust.ca_bundle);
+  if (options_.master_keys == trust.master_keys) return;
+  options_.master_keys = std::move(trust.master_keys);
+  know_key();
+}
+
+void OperatorLoop::know_key() {
+  if (options_.endpoint == nullptr) return;
+  const auto id = key_id(options_.master_keys.current);
+  // Operator::start has refused a wrong master key, and so does who replaces it.
+  MUSTER_CHECK_MSG(id.has_value(), "master key");
+  key_id_ = *id;
+}
+
 MonoTime OperatorLoop::step() {
   now_ = options_.clock->mono_now();
-  if (options_.trust) {
-    WorkerTrust trust = options_.trust();
-    options_.pods.ca_certificate = std::move(trust.ca_bundle);
-    options_.master_key = std::move(trust.master_key);
-  }
+  if (options_.trust) take_trust(options_.trust());
   for (auto& message : options_.mailbox->drain()) {
     std::visit([this](auto& one) { take(std::move(one)); }, message);
   }
@@ -557,6 +570,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.now = options_.clock->wall_now();
   snapshot.start_timeout = options_.pod_start_timeout;
   snapshot.pod_options = options_.pods;
+  snapshot.key_id = key_id_;
   return snapshot;
 }
 
@@ -849,8 +863,7 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
     training.split = api::split_of(job);
     gang.training = dump_json(api::training_to_json(training));
   }
-  const auto secret = job_key(options_.master_key, job.meta.uid);
-  // Operator::start has refused a wrong master key, and so does who replaces it.
+  const auto secret = job_key(key_of(options_.master_keys, job.status.key_id), job.meta.uid);
   MUSTER_CHECK_MSG(secret.has_value(), "job key");
   gang.job_key = *secret;
   memory.gang = gang;

@@ -146,6 +146,8 @@ class OperatorLoop {
   void tell_metrics(const JobRecord& record);
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);
   void update_endpoint(const JobRecord& record, Memory& memory);
+  void take_trust(WorkerTrust trust);
+  void know_key();
   void run_schedule();
   std::vector<core::Assumed> assumed_of(const api::ObjectKey& key) const;
   bool may_hold(const api::ObjectKey& key) const;
@@ -204,6 +206,7 @@ class OperatorLoop {
   MonoTime schedule_from_{};  ///< no pass before
   bool was_synced_ = false;
   MonoTime now_;
+  std::string key_id_;  // of the master key that gangs start with now
   MonoTime next_resync_;
   MonoTime progress_window_;
   int progress_writes_ = 0;

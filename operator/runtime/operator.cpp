@@ -166,7 +166,7 @@ class RunningOperator final : public Operator {
 Result<std::unique_ptr<Operator>> Operator::start(OperatorOptions options) {
   MUSTER_CHECK(options.client != nullptr && options.clock != nullptr);
   MUSTER_RETURN_IF_ERROR([&]() -> Status {
-    const auto key = job_key(options.master_key, "probe");
+    const auto key = key_id(options.master_keys.current);
     return key ? Status() : Status(key.error());
   }());
   auto running = std::make_unique<RunningOperator>(std::move(options));

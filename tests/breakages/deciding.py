@@ -23,6 +23,17 @@ GANG_PLACE = "operator/core/gang_place.cpp"
 REPLACE = "operator/core/replace_policy.cpp"
 
 BREAKAGES = [
+    # The master key, and the one before
+    Breakage("a gang's key is made of the newest master key", LOOP,
+             "job_key(key_of(options_.master_keys, job.status.key_id), job.meta.uid)",
+             "job_key(options_.master_keys.current, job.meta.uid)", "test_runtime"),
+    Breakage("a gang that starts keeps the master key of before", RECONCILE,
+             "  status.key_id = snapshot.key_id;\n", "", "test_runtime"),
+    Breakage("a gang that starts again where it was keeps the master key of before", END,
+             "    status.key_id = snapshot.key_id;\n", "", "test_core"),
+    Breakage("a replaced master key is not noticed", LOOP,
+             "  options_.master_keys = std::move(trust.master_keys);\n  know_key();\n",
+             "  options_.master_keys = std::move(trust.master_keys);\n", "test_runtime"),
     # What cannot be read
     Breakage("a list takes away what it brings in a version that cannot be read", STORE,
              "    if (event.type == WatchEvent::Type::kInitApply) unchanged_.insert(*key);\n", "", "test_kube"),

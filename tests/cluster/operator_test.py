@@ -388,11 +388,23 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(join(leader, 1, tokens[0])[0], 403)
         wait_for("the first is waited for", lambda: join(leader, 0, tokens[0])[0] == 200, SECONDS)
         # The second comes by the standby, which hands it on.
-        code, answer = wait_for("both have joined", lambda: (lambda got: got if got[1].get("complete") else None)(
-            join(standby, 1, tokens[1])), SECONDS)
-        self.assertEqual(code, 200)
+        def whole(replica):
+            join(replica, 0, tokens[0])
+            code, answer = join(replica, 1, tokens[1])
+            return answer if code == 200 and answer.get("complete") else None
+
+        answer = wait_for("both have joined", lambda: whole(standby), SECONDS)
         self.assertEqual([peer["host"] for peer in answer["peers"]], ["10.0.0.0", "10.0.0.1"])
         self.assertRegex(answer["jobKey"], "^[0-9a-f]{64}$")
+        # Another master key, and operators that know of the gang what its status says.
+        os.rename(f"{master}/master-key", f"{master}/previous-master-key")
+        with open(f"{master}/master-key", "w", encoding="utf-8") as file:
+            file.write("a5" * 32)
+        leader.kill()
+        standby.kill()
+        later = Replica(self, "c", f"--master-dir={master}").wait_ready()
+        again = wait_for("both have joined again", lambda: whole(later), SECONDS)
+        self.assertEqual(again["jobKey"], answer["jobKey"])
 
     def test_metrics_are_served_plainly_where_that_is_asked_for_and_else_to_who_may_read_them(self):
         plain = Replica(self, "a", "--metrics-secure=false", metrics="127.0.0.1:0").wait_ready()

@@ -45,7 +45,7 @@ class QueueWorld {
     options.clock = &clock_;
     options.pods.default_image = "none";
     options.sees_queues = true;
-    options.master_key = std::string(64, '7');
+    options.master_keys.current = std::string(64, '7');
     options.metrics = &metrics_;
     options.prices = &prices_;
     MUSTER_ASSIGN_OR_RETURN(operator_, runtime::Operator::start(std::move(options)));

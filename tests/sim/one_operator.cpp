@@ -41,7 +41,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.endpoint = &endpoint;
   options.pods.endpoint_url = endpoint.url();
   options.pods.default_image = "muster-worker";
-  options.master_key = kMasterKey;
+  options.master_keys.current = kMasterKey;
   options.sees_queues = true;
   options.sees_volumes = true;
   options.checks_inventory = true;

@@ -66,7 +66,7 @@ Json full_training_job() {
         "observedGeneration": 2, "lastTransitionTime": "2026-01-02T03:04:05Z"}],
       "phase": "Running", "workers": "2/2", "targetWorkers": 2, "replicas": 2,
       "selector": "muster.dev/job-uid=u-1", "membershipEpoch": 4, "restarts": 1,
-      "replacements": 3, "resizes": 2, "startAttempt": 1, "startCount": 2,
+      "replacements": 3, "resizes": 2, "startAttempt": 1, "keyId": "0123456789abcdef", "startCount": 2,
       "queue": "research", "kueueQueue": "team", "wentAhead": true,
       "placement": [{"slot": 0, "attempt": 1, "node": "n", "domain": "r1", "member": true,
         "replacements": 2, "checksData": true}],

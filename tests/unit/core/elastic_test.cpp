@@ -190,11 +190,14 @@ TEST_CASE("nobody trains on: the gang starts anew, and that alone is a restart")
   auto job = training(2);
   end_pod(job, 0, 137);
   end_pod(job, 1, contract::exit_code::kPeerLost);
+  job.edit().job.status.key_id = "of-before";
+  job.edit().key_id = "of-now";
   const core::Plan plan = job.plan();
   CHECK(words_of(plan) == Words{"status", "event WorkerLost", "event Restarting"});
   const auto& status = status_of(plan);
   CHECK(status.restarts == 1);
   CHECK(status.start_attempt == 1);
+  CHECK(status.key_id == "of-now");
   CHECK(placement_of(status) == "0/1@n 1/1@n");
 }
 

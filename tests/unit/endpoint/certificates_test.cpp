@@ -77,7 +77,7 @@ bool is_trusted(const http::TlsIdentity& identity, const std::string& bundle,
 TEST_CASE("a replica issues itself a certificate that workers with the CA trust, by each name") {
   CertificateWorld world;
   world.start();
-  CHECK(world.trust->master_key() == std::string(64, '7'));
+  CHECK(world.trust->master_keys() == MasterKeys{std::string(64, '7'), ""});
   CHECK(world.trust->ca_bundle() == world.ca.certificate);
   CHECK(is_trusted(world.trust->identity(), world.trust->ca_bundle()));
   CHECK(is_trusted(world.trust->identity(), world.trust->ca_bundle(), "localhost"));
@@ -109,6 +109,9 @@ TEST_CASE(
   world.write("master-key", std::string(63, '7') + "g");
   CHECK(world.wrong() == "master-key must hold 64 hexadecimal digits");
   world.write("master-key", std::string(64, '7'));
+  world.write("previous-master-key", "secret-garbage");
+  CHECK(world.wrong() == "previous-master-key must hold 64 hexadecimal digits");
+  fs::remove(world.directory + "/previous-master-key");
   world.write("ca.crt", "secret-garbage");
   CHECK(world.wrong() == "ca.crt holds no certificate in PEM");
   world.write("ca.crt", test::server_of(world.ca).certificate);
@@ -158,9 +161,10 @@ TEST_CASE("after a rotation workers of the old CA and of the new one both trust 
     world.write("previous-ca.crt", world.ca.certificate);
     world.write("previous-ca.key", world.ca.key);
     world.write("master-key", std::string(64, '8'));
+    world.write("previous-master-key", std::string(64, '7') + "\n");
     REQUIRE(world.trust->refresh());
     CHECK(changes == 1);
-    CHECK(world.trust->master_key() == std::string(64, '8'));
+    CHECK(world.trust->master_keys() == MasterKeys{std::string(64, '8'), std::string(64, '7')});
     const http::TlsIdentity served = world.trust->identity();
     CHECK(is_trusted(served, world.ca.certificate));
     CHECK(is_trusted(served, next.certificate));

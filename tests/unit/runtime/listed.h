@@ -31,7 +31,7 @@ inline runtime::LoopOptions loop_options(const Clock& clock, runtime::Mailbox& m
   made.clock = &clock;
   made.mailbox = &mailbox;
   made.executor = &executor;
-  made.master_key = std::string(64, '7');
+  made.master_keys.current = std::string(64, '7');
   return made;
 }
 

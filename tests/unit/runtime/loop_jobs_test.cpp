@@ -460,7 +460,7 @@ TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") 
   runtime::LoopOptions options =
       test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
   std::string bundle = "old";
-  options.trust = [&] { return runtime::WorkerTrust{bundle, std::string(64, '7')}; };
+  options.trust = [&] { return runtime::WorkerTrust{bundle, {std::string(64, '7'), ""}}; };
   runtime::OperatorLoop loop(options);
   const std::string placed = R"({"membershipEpoch": 1, "targetWorkers": 1,
     "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})";
@@ -489,6 +489,65 @@ class ToldGangs final : public runtime::WorkersEndpoint {
 };
 
 }  // namespace
+
+TEST_CASE("a gang's key is made of the master key that it started with while that is there") {
+  const std::string before(64, '7'), now(64, '8'), gone(64, '9');
+  const auto secret_of = [&](const std::string& started_with, const std::string& previous) {
+    JobsFixture fixture;
+    ToldGangs told;
+    runtime::LoopOptions options =
+        test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+    options.endpoint = &told;
+    options.trust = [&] { return runtime::WorkerTrust{"ca", {now, previous}}; };
+    runtime::OperatorLoop loop(options);
+    Json status{{"membershipEpoch", 1},
+                {"targetWorkers", 1},
+                {"startAttempt", 0},
+                {"placement", Json::array({{{"slot", 0}, {"attempt", 0}, {"node", "n"}}})}};
+    if (!started_with.empty()) status["keyId"] = *runtime::key_id(started_with);
+    fixture.list_node();
+    fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1", dump_json(status))});
+    loop.step();
+    REQUIRE(told.gangs.size() == 1);
+    return told.gangs[0].job_key;
+  };
+  const auto made_of = [](const std::string& key) { return *runtime::job_key(key, "u-a"); };
+  CHECK(secret_of(before, before) == made_of(before));
+  CHECK(secret_of(now, before) == made_of(now));
+  CHECK(secret_of(before, "") == made_of(now));
+  CHECK(secret_of(gone, before) == made_of(now));
+  // Started by an operator that did not tell.
+  CHECK(secret_of("", before) == made_of(now));
+}
+
+TEST_CASE("a gang that starts after the master key was replaced says so") {
+  JobsFixture fixture;
+  ToldGangs told;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.endpoint = &told;
+  runtime::MasterKeys keys{std::string(64, '7'), ""};
+  options.trust = [&] { return runtime::WorkerTrust{"ca", keys}; };
+  runtime::OperatorLoop loop(options);
+  const auto key_of_start = [&](const std::string& name) {
+    fixture.list_node();
+    fixture.list(api::Kind::kTrainingJob, {JobsFixture::job(name, "1", "1", "{}")});
+    fixture.planned.works.clear();
+    loop.step();
+    for (const runtime::Work& work : fixture.planned.works) {
+      if (work.key.name != name) continue;
+      for (const auto& action : work.plan.actions) {
+        if (const auto* write = std::get_if<core::PatchStatus>(&action)) {
+          return write->status.key_id;
+        }
+      }
+    }
+    return std::string("no start");
+  };
+  CHECK(key_of_start("a") == *runtime::key_id(keys.current));
+  keys = {std::string(64, '8'), keys.current};
+  CHECK(key_of_start("b") == *runtime::key_id(keys.current));
+}
 
 TEST_CASE("a new leader that would not start a running job's spec serves its workers") {
   JobsFixture fixture;

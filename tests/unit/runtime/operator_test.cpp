@@ -24,7 +24,7 @@ struct WholeOperator {
     runtime::OperatorOptions made;
     made.client = client.get();
     made.clock = &clock;
-    made.master_key = std::string(64, '7');
+    made.master_keys.current = std::string(64, '7');
     made.pods.default_image = "worker";
     return made;
   }
@@ -134,7 +134,7 @@ TEST_CASE_FIXTURE(WholeOperator, "nothing is written after stop, at whatever mom
 
 TEST_CASE_FIXTURE(WholeOperator, "a wrong master key is refused before anything starts") {
   auto wrong = options();
-  wrong.master_key = "secret";
+  wrong.master_keys.current = "secret";
   const auto running = runtime::Operator::start(wrong);
   REQUIRE_FALSE(running.has_value());
   CHECK(running.error().message() == "master key: must be 64 hexadecimal digits");

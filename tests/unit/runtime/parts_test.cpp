@@ -28,6 +28,18 @@ TEST_CASE("a job's key is the HMAC of its uid") {
   CHECK(*job_key(std::string(64, 'A'), "a") == *job_key(std::string(64, 'a'), "a"));
 }
 
+TEST_CASE("master keys are told apart by an id, and a gang is given the one of its start") {
+  const MasterKeys keys{std::string(64, 'a'), std::string(64, 'b')};
+  const std::string now = *key_id(keys.current), before = *key_id(keys.previous);
+  CHECK(now.size() == 16);
+  CHECK(now != before);
+  CHECK(*key_id(std::string(64, 'A')) == now);
+  CHECK(key_of(keys, now) == keys.current);
+  CHECK(key_of(keys, before) == keys.previous);
+  CHECK(key_of(keys, "") == keys.current);
+  CHECK(key_of({keys.current, ""}, before) == keys.current);
+}
+
 TEST_CASE("a master key that is none is refused") {
   for (const std::string& wrong :
        {std::string(), std::string(63, '0'), std::string(65, '0'), std::string(64, 'g')}) {
