@@ -60,6 +60,46 @@ Json to_json(const MembershipChange& value) {
               {"delayMs", value.delay_ms}};
 }
 
+Json parts_json(const std::vector<PartReport>& parts) {
+  Json list = Json::array();
+  for (const PartReport& part : parts) {
+    list.push_back({{"parameters", part.counts.parameters},
+                    {"microBatches", part.counts.micro_batches},
+                    {"handedOnBytes", part.counts.handed_on_bytes},
+                    {"sums", part.counts.sums},
+                    {"turns", part.counts.turns},
+                    {"busyTurns", part.counts.busy_turns},
+                    {"turnBytes", part.counts.turn_bytes},
+                    {"computeSeconds", part.compute_seconds},
+                    {"turnSeconds", part.turn_seconds},
+                    {"updateSeconds", part.update_seconds}});
+  }
+  return list;
+}
+
+Status read_parts(JsonReader& in, std::vector<PartReport>& parts) {
+  const Json* list = in.array("parts", kMaxReportedParts);
+  if (list == nullptr) return {};
+  for (const Json& item : *list) {
+    PartReport part;
+    JsonReader one(item, "progress.parts");
+    one.optional("parameters", part.counts.parameters, {0, kMaxStep});
+    one.optional("microBatches", part.counts.micro_batches, {0, kMaxStep});
+    one.optional("handedOnBytes", part.counts.handed_on_bytes, {0, kMaxStep});
+    one.optional("sums", part.counts.sums, {0, kMaxStep});
+    one.optional("turns", part.counts.turns, {0, kMaxStep});
+    one.optional("busyTurns", part.counts.busy_turns, {0, kMaxStep});
+    one.optional("turnBytes", part.counts.turn_bytes, {0, kMaxStep});
+    MUSTER_RETURN_IF_ERROR(one.status());
+    read_number(one, item, "computeSeconds", part.compute_seconds);
+    read_number(one, item, "turnSeconds", part.turn_seconds);
+    read_number(one, item, "updateSeconds", part.update_seconds);
+    MUSTER_RETURN_IF_ERROR(one.status());
+    parts.push_back(part);
+  }
+  return {};
+}
+
 Status read_changes(JsonReader& in, std::vector<MembershipChange>& changes) {
   const Json* list = in.array("changes", kMaxReportedChanges);
   if (list == nullptr) return {};
@@ -212,7 +252,8 @@ Json to_json(const ProgressReport& value) {
               {"slowCause", value.slow_cause},
               {"host", value.host},
               {"ports", ports_json(value.ports)},
-              {"sentinelPort", value.sentinel_port}};
+              {"sentinelPort", value.sentinel_port},
+              {"parts", parts_json(value.parts)}};
 }
 
 Result<ProgressReport> parse_progress_report(const Json& json) {
@@ -247,6 +288,7 @@ Result<ProgressReport> parse_progress_report(const Json& json) {
   read_ports_or_none(in, value.ports);
   read_slots(in, "members", value.members);
   MUSTER_RETURN_IF_ERROR(read_changes(in, value.changes));
+  MUSTER_RETURN_IF_ERROR(read_parts(in, value.parts));
   MUSTER_RETURN_IF_ERROR(in.status());
   read_number(in, json, "samplesPerSecond", value.samples_per_second);
   read_number(in, json, "stepSeconds", value.step_seconds);

@@ -13,6 +13,7 @@
 
 #include "common/json.h"
 #include "common/result.h"
+#include "common/split.h"
 
 namespace muster {
 
@@ -92,6 +93,16 @@ struct MembershipChange {
 };
 
 /// Sent by the sentinel of every slot, at most one a second, and once at the end.
+/// A process with a part of a model that is split: its counts of a step, and what that takes it, of
+/// late.
+struct PartReport {
+  PartCounts counts;
+  double compute_seconds = 0;  ///< of its micro-batches, without waiting for others
+  double turn_seconds = 0;     ///< of these, in its turns
+  double update_seconds = 0;
+  bool operator==(const PartReport&) const = default;
+};
+
 struct ProgressReport {
   std::string job;
   int slot = 0;
@@ -130,6 +141,9 @@ struct ProgressReport {
   std::string host;
   std::vector<int> ports;
   int sentinel_port = 0;
+  /// Of a model that is split, by process of the sender; empty: it is not, or not all have told, or
+  /// they are more than kMaxReportedParts.
+  std::vector<PartReport> parts;
 
   /// False before its trainers have told of a training: then it only says what it waits for, or
   /// whom it has refused.
@@ -138,6 +152,8 @@ struct ProgressReport {
 };
 
 inline constexpr std::size_t kMaxReportedChanges = 32;
+/// So that they leave room for the rest in a body that the operator takes.
+inline constexpr std::size_t kMaxReportedParts = 16;
 
 /// A sentinel that sees no majority of its epoch asks whether it may go on without the silent ones:
 /// one compare-and-swap on status.membershipEpoch.

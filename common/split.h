@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,20 @@ struct Split {
   int pipeline = 1;  ///< stages, one after the other
   int processes() const { return tensor * pipeline; }  ///< that have a copy together
   bool operator==(const Split&) const = default;
+};
+
+/// What a step is for a process with a part of a model, by its own count. No micro-batches: it has
+/// all of the model, or has computed nothing.
+struct PartCounts {
+  std::int64_t parameters = 0;  ///< that it has
+  std::int64_t micro_batches = 0;
+  /// That it hands on to the process with the next stage, or the last one to the first. Each gives
+  /// as many bytes back.
+  std::int64_t handed_on_bytes = 0;
+  /// Sums that the slices of its stage make together, each in turns, one after the other; those in
+  /// which it computes and sends, and what.
+  std::int64_t sums = 0, turns = 0, busy_turns = 0, turn_bytes = 0;
+  bool operator==(const PartCounts&) const = default;
 };
 
 /// Most processes in either direction.

@@ -143,6 +143,8 @@ sentinel::StepRecord to_record(const engine::StepReport& report) {
   record.membership_epoch = report.membership_epoch;
   record.copied_bytes = report.copied_bytes;
   record.blocks_short = report.blocks_short;
+  record.part = report.part;
+  record.turn_seconds = report.turn_seconds;
   return record;
 }
 

@@ -46,7 +46,8 @@ void take_progress(api::TrainingJobStatus& status, const ProgressReport& report,
       const api::Progress& written = *snapshot.job.status.progress;
       progress.predicted_step_milliseconds = written.predicted_step_milliseconds;
     } else if (snapshot.topology) {
-      const auto predicted = forecast_seconds(snapshot.job, report, *snapshot.topology);
+      const auto predicted =
+          forecast_seconds(snapshot.job, report, snapshot.reports, *snapshot.topology);
       if (predicted) progress.predicted_step_milliseconds = decimal(*predicted * 1e3, 3);
     }
   }

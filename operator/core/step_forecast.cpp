@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "operator/core/copies.h"
+#include "operator/core/split_forecast.h"
 
 namespace muster::core {
 namespace {
@@ -67,6 +68,31 @@ std::vector<int> divided_as_trainers_do(int ranks, int members) {
   return starts;
 }
 
+/// Each holder's first rank, and behind the last of them the number of ranks; empty: nobody is
+/// known to hold more than one sum. Members beyond the ranks are spares.
+std::vector<int> divided(int ranks, int members) {
+  if (ranks < 1 || members < 1) return {};
+  const int holders = std::min(ranks, members);
+  return ranks > kMostRanksDivided ? divided_evenly(ranks, holders)
+                                   : divided_as_trainers_do(ranks, holders);
+}
+
+HeldSums sums_of(const std::vector<int>& starts, int team) {
+  if (starts.empty() || team < 1) return {};
+  const int holders = static_cast<int>(starts.size()) - 1;
+  HeldSums held{0, kMostSums, 0};
+  int teams = 0, all = 0;
+  for (int first = 0; first < holders; first += std::min(team, holders - first), ++teams) {
+    const int last = first + std::min(team, holders - first);
+    const int count = subtrees(starts[as_index(first)], starts[as_index(last)]);
+    held.most = std::max(held.most, count);
+    held.least = std::min(held.least, count);
+    all += count;
+  }
+  held.mean = static_cast<double>(all) / teams;
+  return held;
+}
+
 /// Layers with parameters, as spec.training.model tells; 1 where it does not.
 int layers_of(const Json& model) {
   const auto size_of = [](const Json& of, const char* name) {
@@ -105,22 +131,7 @@ std::vector<HostShare> hosts_of(const std::vector<api::SlotPlacement>& placement
 }  // namespace
 
 HeldSums held_sums(int logical_ranks, int members, int team) {
-  if (logical_ranks < 1 || members < 1 || team < 1) return {};
-  const int holders = std::min(logical_ranks, members);  // the others are spares
-  const std::vector<int> starts = logical_ranks > kMostRanksDivided
-                                      ? divided_evenly(logical_ranks, holders)
-                                      : divided_as_trainers_do(logical_ranks, holders);
-  HeldSums held{0, kMostSums, 0};
-  int teams = 0, all = 0;
-  for (int first = 0; first < holders; first += std::min(team, holders - first), ++teams) {
-    const int last = first + std::min(team, holders - first);
-    const int count = subtrees(starts[as_index(first)], starts[as_index(last)]);
-    held.most = std::max(held.most, count);
-    held.least = std::min(held.least, count);
-    all += count;
-  }
-  held.mean = static_cast<double>(all) / teams;
-  return held;
+  return sums_of(divided(logical_ranks, members), team);
 }
 
 double largest_share(double bytes, int members) {
@@ -217,9 +228,9 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
   for (HostShare& host : members) host.pods *= is_by_hosts ? 1 : processes;
   StepTime time = model.predict(members);
   if (pods * processes <= 1) return time;
+  const std::vector<int> starts = divided(shape.logical_ranks, pods * processes);
   const Senders senders =
-      senders_of(std::move(members), bytes,
-                 held_sums(shape.logical_ranks, pods * processes, is_by_hosts ? processes : 1));
+      senders_of(std::move(members), bytes, sums_of(starts, is_by_hosts ? processes : 1));
   Halves halves = beside_each_other(senders, is_by_hosts ? processes : 1, local_rate);
   double latency = topology.host.local_latency_seconds;
   if (hosts.size() > 1) {
@@ -234,7 +245,7 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
     // A process sends all but the part that it adds up, or has been given, to the others of its
     // pod: before the wire's turn, and after it. While one bucket is on the wire another is here.
     const double within = bytes * (processes - 1) / processes / local_rate;
-    const double sums = held_sums(shape.logical_ranks, pods * processes).mean;
+    const double sums = sums_of(starts, 1).mean;
     halves.scatter = in_turn(within * sums, halves.scatter, buckets);
     halves.gather = in_turn(within, halves.gather, buckets);
     latency += topology.host.local_latency_seconds;
@@ -249,11 +260,64 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
   return time;
 }
 
-std::optional<double> forecast_seconds(const api::TrainingJob& job, const ProgressReport& report,
-                                       const Topology& topology) {
-  if (!job.spec.training || processes_of_copy(job) > 1) {
-    return std::nullopt;
+namespace {
+
+/// By place in a copy, of the copy that takes longest, as far as they are told.
+std::vector<PartReport> parts_of(const api::TrainingJob& job, const ProgressReport& newest,
+                                 const std::map<int, ProgressReport>& reports) {
+  const int places = processes_of_copy(job), processes = std::max(1, job.spec.worker.processes);
+  std::vector<PartReport> parts(as_index(places));
+  const auto take = [&](const ProgressReport& report) {
+    const bool is_of_gang = report.attempt == newest.attempt && report.slot >= 0 &&
+                            report.parts.size() == as_index(processes);
+    for (int process = 0; is_of_gang && process < processes; ++process) {
+      const std::int64_t number = std::int64_t{report.slot} * processes + process;
+      const PartReport& told = report.parts[as_index(process)];
+      PartReport& part = parts[static_cast<std::size_t>(number % places)];
+      if (told.compute_seconds >= part.compute_seconds) part = told;
+    }
+  };
+  for (const auto& [slot, report] : reports) take(report);
+  take(newest);
+  return parts;
+}
+
+/// Their nodes by slot; empty: of some nothing is known, or copies are not whole.
+std::vector<int> nodes_of_copies(const api::TrainingJob& job, const Topology& topology) {
+  std::map<std::string_view, int> numbers;
+  for (const HostShare& host : hosts_of(job.status.placement, topology)) {
+    numbers[topology.nodes[as_index(host.node)]] = host.node;
   }
+  std::map<int, int> by_slot;
+  for (const api::SlotPlacement& place : job.status.placement) {
+    const auto at = numbers.find(place.node);
+    if (at == numbers.end()) return {};
+    by_slot[place.slot] = at->second;
+  }
+  std::vector<int> slots, nodes;
+  for (const auto& [slot, node] : by_slot) {
+    slots.push_back(slot);
+    nodes.push_back(node);
+  }
+  return waiting_for_their_copy(job, slots).empty() ? nodes : std::vector<int>();
+}
+
+std::optional<double> forecast_split(const api::TrainingJob& job, const ProgressReport& report,
+                                     const std::map<int, ProgressReport>& reports,
+                                     const Topology& topology) {
+  SplitWork work{api::split_of(job), std::max(1, job.spec.worker.processes),
+                 job.spec.training->logical_ranks, !job.spec.training->gradient_clipping.is_null(),
+                 parts_of(job, report, reports)};
+  return split_step_seconds(topology, work, nodes_of_copies(job, topology));
+}
+
+}  // namespace
+
+std::optional<double> forecast_seconds(const api::TrainingJob& job, const ProgressReport& report,
+                                       const std::map<int, ProgressReport>& reports,
+                                       const Topology& topology) {
+  if (!job.spec.training) return std::nullopt;
+  if (processes_of_copy(job) > 1) return forecast_split(job, report, reports, topology);
   const bool is_told = report.step_seconds > 0 && std::isfinite(report.step_seconds) &&
                        std::isfinite(report.exchange_seconds) && report.model_parameters > 0;
   if (!is_told) return std::nullopt;

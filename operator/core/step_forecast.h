@@ -5,6 +5,7 @@
 // buckets,hosts}.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -52,9 +53,12 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
                        const ExchangeShape& shape);
 
 /// Of a job of the built-in engine whose workers have told what they compute: their computing as
-/// they measured it, and the exchange between `placement` as if nobody else sent. Absent: nothing
-/// is known of the network there, or of the step, or the model is split.
+/// they measured it, and the exchange between `placement` as if nobody else sent. Where the model
+/// is split (split_forecast.h) what the workers told in their newest `reports`, by slot, counts,
+/// too. Absent: nothing is known of the network there, or of the step, or of some part of a split
+/// model.
 std::optional<double> forecast_seconds(const api::TrainingJob& job, const ProgressReport& report,
+                                       const std::map<int, ProgressReport>& reports,
                                        const Topology& topology);
 
 }  // namespace muster::core

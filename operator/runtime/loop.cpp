@@ -85,6 +85,7 @@ bool is_progress_alone(const ProgressReport& before, ProgressReport now) {
   now.eta_seconds = before.eta_seconds;
   now.sent_bytes = before.sent_bytes;
   now.logical_rank_computations = before.logical_rank_computations;
+  now.parts = before.parts;
   return now == before;
 }
 

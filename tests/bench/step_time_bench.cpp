@@ -9,12 +9,12 @@
 //     [--overlap 0|1] [--processes 1] [--by-host 1|0]
 //
 // What is predicted knows nothing of the run: the model's size, what one worker alone needs to
-// compute its share of a batch, and what the links of the plan can do. Of a model that is split
-// nothing is predicted. --processes: of each worker, which share a host. --by-host 0: they exchange
-// gradients as if each were on a host of its own. --overlap 0: gradients go out when the whole
-// backward pass is made,
-// --overlap 1: while it goes on; with either workers are not kept to a processor, where nothing
-// would move meanwhile.
+// compute its share of a batch, and what the links of the plan can do. Of a model that is split it
+// is known what its workers themselves took to compute their parts, as the operator is told it, and
+// what they count that they send, but not how long that took. --processes: of each worker, which
+// share a host. --by-host 0: they exchange gradients as if each were on a host of its own.
+// --overlap 0: gradients go out when the whole backward pass is made, --overlap 1: while it goes
+// on; with either workers are not kept to a processor, where nothing would move meanwhile.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -38,6 +38,7 @@
 
 #include "common/clock.h"
 #include "common/json.h"
+#include "operator/core/split_forecast.h"
 #include "operator/core/step_forecast.h"
 #include "operator/core/step_time.h"
 #include "operator/core/topology.h"
@@ -66,6 +67,8 @@ struct Options {
   std::optional<bool> overlap = {};
 
   int ranks() const { return plan.hosts * processes; }
+  /// Ranks that a processor has.
+  double sharing() const { return std::max(1.0, static_cast<double>(ranks()) / kProcessors); }
 };
 
 Options options_of(int argc, char** argv) {
@@ -158,7 +161,8 @@ Json train(const Options& options, const engine::TrainingConfig& config,
            comm::Communicator& communicator, const Clock& clock) {
   std::atomic<bool> stop = false;
   std::vector<double> steps;
-  double reported = 0, compute = 0, data = 0, communicate = 0, update = 0;
+  double reported = 0, compute = 0, data = 0, communicate = 0, update = 0, in_turns = 0;
+  PartCounts part;
   std::uint64_t sent = 0, sent_before = 0;
   std::int64_t parameters = 0;
   MonoTime start, last;
@@ -180,6 +184,8 @@ Json train(const Options& options, const engine::TrainingConfig& config,
     data += report.data_seconds;
     communicate += report.communicate_seconds;
     update += report.update_seconds;
+    in_turns += report.turn_seconds;
+    part = report.part;
     sent = report.sent_bytes - sent_before;
     const bool is_over = seconds_of(now - start) >= options.seconds &&
                          steps.size() >= static_cast<std::size_t>(kStepsLeast);
@@ -194,7 +200,16 @@ Json train(const Options& options, const engine::TrainingConfig& config,
           {"compute", (compute + data) / count},
           {"communicate", communicate / count},
           {"update", update / count},
-          {"sentBytes", static_cast<double>(sent) / count}};
+          {"sentBytes", static_cast<double>(sent) / count},
+          {"part",
+           {{"parameters", part.parameters},
+            {"microBatches", part.micro_batches},
+            {"handedOnBytes", part.handed_on_bytes},
+            {"sums", part.sums},
+            {"turns", part.turns},
+            {"busyTurns", part.busy_turns},
+            {"turnBytes", part.turn_bytes},
+            {"turnSeconds", in_turns / count}}}};
 }
 
 /// The end of a child: never back into the parent's code.
@@ -391,7 +406,7 @@ int layers_of(const engine::TrainingConfig& config) {
 Json predicted(const Options& options, const engine::TrainingConfig& config, const Json& alone) {
   const bench::NetworkPlan& plan = options.plan;
   // Workers share the processors, which workers on hosts of their own do not.
-  const double shared = std::max(1.0, static_cast<double>(options.ranks()) / kProcessors);
+  const double shared = options.sharing();
   const double passes = alone["compute"].get<double>() / options.ranks() * shared;
   core::StepWork work;
   work.gradient_bytes = 4.0 * alone["parameters"].get<double>();
@@ -409,6 +424,40 @@ Json predicted(const Options& options, const engine::TrainingConfig& config, con
           {"plainStep", model.predict(hosts).step_seconds}};
 }
 
+/// As the operator foretells it: with what the workers themselves took to compute their parts. They
+/// share the processors here, and wait for them where each would have its own.
+Json predicted_split(const Options& options, const engine::TrainingConfig& config,
+                     const Json& ranks) {
+  core::SplitWork work{{options.tensor, options.pipeline},
+                       options.processes,
+                       config.logical_ranks,
+                       config.gradient_norm_max > 0,
+                       {}};
+  const double shared = options.sharing();
+  const auto places = static_cast<std::size_t>(work.split.processes());
+  work.parts.resize(places);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Json& told = ranks[rank];
+    const auto number = [](const Json& of, const char* name) {
+      return of.at(name).get<std::int64_t>();
+    };
+    const Json& part = told.at("part");
+    const PartReport report{
+        {number(part, "parameters"), number(part, "microBatches"), number(part, "handedOnBytes"),
+         number(part, "sums"), number(part, "turns"), number(part, "busyTurns"),
+         number(part, "turnBytes")},
+        shared * told.at("compute").get<double>(),
+        shared * part.at("turnSeconds").get<double>(),
+        shared * told.at("update").get<double>()};
+    PartReport& most = work.parts[rank % places];
+    if (report.compute_seconds >= most.compute_seconds) most = report;
+  }
+  std::vector<int> nodes;
+  for (int host = 0; host < options.plan.hosts; ++host) nodes.push_back(host);
+  const auto step = core::split_step_seconds(topology_of(options.plan), work, nodes);
+  return step ? Json{{"step", *step}} : Json();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -420,7 +469,8 @@ int main(int argc, char** argv) {
   out["model"] = options.model;
   out["parameters"] = alone["parameters"];
   const bool is_split = options.tensor * options.pipeline > 1;
-  if (!is_split) out["predicted"] = predicted(options, config, alone);
+  out["predicted"] =
+      is_split ? predicted_split(options, config, out["ranks"]) : predicted(options, config, alone);
   out["alone"] = {{"compute", alone["compute"]}, {"update", alone["update"]}};
   std::printf("%s\n", dump_json(out).c_str());
   return 0;

@@ -135,6 +135,7 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
   team_ = &together;
   clock_ = &clock;
   spent_ = {};
+  counts_ = {};
   gradient_sent_ = embedding_sent_ = -1;
   auto next = operations_.begin();
   const int ticks = passes_.empty() ? 0 : pipeline_ticks(pipeline_);
@@ -152,6 +153,11 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
   }
   MUSTER_RETURN_IF_ERROR(transfers.wait_through(ticks));
   spent_.waiting = in_seconds(transfers.waited() + together.waited());
+  spent_.in_turns = in_seconds(together.in_turns());
+  const std::int64_t handed_on = counts_.handed_on_bytes;
+  counts_ = together.counts();
+  counts_.handed_on_bytes = handed_on;
+  counts_.micro_batches = pipeline_.micro_batches;
   for (const std::size_t k : work_.sums) sums.set_computed(k);
   return {};
 }
@@ -299,6 +305,7 @@ void PipelineStage::list_transfer(const PipelineOperation& operation) {
     case PipelineAction::kSendActivations:
       if (table_) embedding_sent_ = operation.tick;
       send(table_ ? embedded_ : model(m).output().first(rows * shape().output().size()));
+      counts_.handed_on_bytes += static_cast<std::int64_t>(sends_.back().bytes);
       return;
     case PipelineAction::kReceiveActivations:
       receive(model(m).input(), shape().input().size());

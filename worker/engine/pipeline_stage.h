@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/split.h"
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
@@ -66,9 +67,11 @@ class PipelineStage {
 
   /// Seconds of the last compute() that were none of its own work, or went by with reading.
   struct Spent {
-    double waiting = 0, reading = 0;
+    double waiting = 0, reading = 0, in_turns = 0;
   };
   const Spent& spent() const { return spent_; }
+  /// Of the last compute(), but for the parameters.
+  const PartCounts& counts() const { return counts_; }
 
  private:
   Model& model(int micro_batch) {
@@ -107,6 +110,7 @@ class PipelineStage {
   std::vector<std::uint64_t> indices_;           ///< the samples of a piece
   std::span<const float> embedded_, input_gradient_;
   Spent spent_;
+  PartCounts counts_;
   int gradient_sent_ = -1, embedding_sent_ = -1;  ///< ticks in which those were, last
   const Clock* clock_ = nullptr;                  ///< likewise
   TensorTeam* team_ = nullptr;                    ///< of the step under way

@@ -121,6 +121,9 @@ Status Trainer::compute_stage() {
         stage_->compute(step, parameters_, *sums_, *group_, *team_, clock_, long_wait()));
     report_.data_seconds += stage_->spent().reading;
     report_.communicate_seconds += stage_->spent().waiting;
+    report_.turn_seconds = stage_->spent().in_turns;
+    report_.part = stage_->counts();
+    report_.part.parameters = static_cast<std::int64_t>(shape_.parameters());
     MUSTER_RETURN_IF_ERROR(at(point::kBackward));
     // Of one copy's processes one counts.
     if (is_first_in_group()) {

@@ -36,11 +36,19 @@ void TensorTeam::make(const Product& product, const std::function<void(const Par
   const std::size_t tiles = (product.rows + tile_rows - 1) / tile_rows;
   const std::size_t ticks = tiles == 0 ? 0 : tiles + (hops - 1) * kTicksOfHop;
   std::unique_ptr<comm::Work> under_way;
+  ++counts_.sums;
   for (std::size_t tick = 0; status_ && tick < ticks; ++tick) {
+    const MonoTime began = clock_.mono_now();
+    bool is_busy = false;
     for (std::size_t hop = rank(); hop < hops; hop += size()) {
       const auto rows = rows_at(product.rows, tile_rows, tick, hop);
-      if (rows) compute({rows->first, rows->count, hop / size(), hop > 0, hop + 1 == hops});
+      if (!rows) continue;
+      compute({rows->first, rows->count, hop / size(), hop > 0, hop + 1 == hops});
+      is_busy = true;
     }
+    if (is_busy) in_turns_ += clock_.mono_now() - began;
+    ++counts_.turns;
+    counts_.busy_turns += is_busy ? 1 : 0;
     status_ = hand_on(product, tile_rows, tick, under_way);
   }
   if (status_ && under_way) status_ = wait_for(*under_way);
@@ -57,6 +65,11 @@ void TensorTeam::gather(std::span<float> values, std::span<const std::size_t> of
   if (!status_) return;
   std::vector<std::size_t> bytes;
   for (const std::size_t offset : offsets) bytes.push_back(offset * sizeof(float));
+  ++counts_.sums;
+  ++counts_.turns;
+  ++counts_.busy_turns;
+  counts_.turn_bytes +=
+      static_cast<std::int64_t>((bytes[rank() + 1] - bytes[rank()]) * (size() - 1));
   const MonoTime began = clock_.mono_now();
   status_ = comm::all_gather(processes_, stamp_, std::as_writable_bytes(values), bytes,
                              began + wait_max_);
@@ -99,7 +112,10 @@ Status TensorTeam::hand_on(const Product& product, std::size_t tile_rows, std::s
     for (int to = 0; to < all; ++to) {
       const bool is_wanted = hop + 1 == hops || to == (from + 1) % all;
       if (!is_wanted || to == from) continue;
-      if (own == from) sends_.push_back({to, values, bytes});
+      if (own == from) {
+        sends_.push_back({to, values, bytes});
+        counts_.turn_bytes += static_cast<std::int64_t>(bytes);
+      }
       if (own == to) receives_.push_back({from, values, bytes});
     }
   }

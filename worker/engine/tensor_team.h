@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "common/split.h"
 #include "worker/comm/communicator.h"
 
 namespace muster::engine {
@@ -57,6 +58,9 @@ class TensorTeam {
   std::size_t rank() const { return static_cast<std::size_t>(processes_.rank()); }
   /// How long it has waited for the others so far.
   nanoseconds waited() const { return waited_; }
+  /// Of what it has made so far; the rest of the counts is not known here.
+  const PartCounts& counts() const { return counts_; }
+  nanoseconds in_turns() const { return in_turns_; }
   /// The first error there was, as of comm::Work::wait; after it nothing is computed.
   const Status& status() const { return status_; }
 
@@ -71,7 +75,8 @@ class TensorTeam {
   const milliseconds wait_max_;
   const std::uint64_t stamp_;
   Status status_;
-  nanoseconds waited_{};
+  nanoseconds waited_{}, in_turns_{};
+  PartCounts counts_;
   std::vector<comm::SendBuffer> sends_;  ///< of one tick
   std::vector<comm::ReceiveBuffer> receives_;
 };

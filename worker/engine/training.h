@@ -187,6 +187,8 @@ struct StepReport {
   /// What it has to compute of a step, in logical ranks with the whole model, as its graph
   /// foretells it; 0 where it has all of that.
   double part_ranks = 0;
+  PartCounts part;                    ///< of a model that is split
+  double turn_seconds = 0;            ///< of the computing, in its turns
   std::int64_t checkpoint_step = -1;  ///< newest complete one
   std::int64_t membership_epoch = 0;
   /// Blocks of the optimiser's state with fewer copies than there are to be, before this step; what

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "common/split.h"
 #include "worker/sentinel/pace.h"
 
 namespace muster::sentinel {
@@ -37,6 +38,8 @@ struct StepRecord {
   /// Of sharded state: received of copies while it was made, and blocks that had too few before it.
   std::uint64_t copied_bytes = 0;
   std::int64_t blocks_short = 0;
+  PartCounts part;  ///< of a model that is split
+  double turn_seconds = 0;
 };
 
 /// CPU and memory of the process when it sent a group of steps.

@@ -1,5 +1,6 @@
 #include "worker/sentinel/progress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -25,11 +26,30 @@ void smooth(double& average, double sample) {
   average = average == 0 ? sample : average + kNewShare * (sample - average);
 }
 
+/// Of steps in which the process computed.
+void take_part(PartReport& part, const std::vector<StepRecord>& steps) {
+  double compute = 0, in_turns = 0, update = 0;
+  int count = 0;
+  for (const StepRecord& step : steps) {
+    if (step.part.micro_batches == 0) continue;
+    part.counts = step.part;
+    compute += step.data_seconds + step.compute_seconds;
+    in_turns += step.turn_seconds;
+    update += step.update_seconds;
+    ++count;
+  }
+  if (count == 0) return;
+  smooth(part.compute_seconds, compute / count);
+  smooth(part.turn_seconds, in_turns / count);
+  smooth(part.update_seconds, update / count);
+}
+
 }  // namespace
 
 ProgressBook::ProgressBook(std::string job, int slot, int attempt, int processes)
     : sent_bytes_(static_cast<std::size_t>(processes)),
-      computations_(static_cast<std::size_t>(processes)) {
+      computations_(static_cast<std::size_t>(processes)),
+      parts_(static_cast<std::size_t>(processes)) {
   report_.job = std::move(job);
   report_.slot = slot;
   report_.attempt = attempt;
@@ -42,6 +62,7 @@ void ProgressBook::add(int process, const StepsMessage& message) {
   const StepRecord& last = message.steps.back();
   sent_bytes_[index] = last.sent_bytes;
   computations_[index] = last.logical_rank_computations;
+  take_part(parts_[index], message.steps);
   if (process != 0) return;
   has_news_ = true;
   double seconds = 0, exchange = 0, samples = 0;
@@ -93,6 +114,7 @@ void ProgressBook::restart(int process) {
   MUSTER_CHECK(index < sent_bytes_.size());
   earlier_sent_bytes_ += std::exchange(sent_bytes_[index], 0);
   earlier_computations_ += std::exchange(computations_[index], 0);
+  parts_[index] = {};
 }
 
 ProgressReport ProgressBook::report() const {
@@ -100,6 +122,9 @@ ProgressReport ProgressBook::report() const {
   report.sent_bytes = std::accumulate(sent_bytes_.begin(), sent_bytes_.end(), earlier_sent_bytes_);
   report.logical_rank_computations =
       std::accumulate(computations_.begin(), computations_.end(), earlier_computations_);
+  const bool has_all = std::ranges::all_of(
+      parts_, [](const PartReport& part) { return part.counts.micro_batches > 0; });
+  if (has_all && parts_.size() <= kMaxReportedParts) report.parts = parts_;
   if (report.step_seconds > 0) {
     report.eta_seconds =
         static_cast<double>(report.total_steps - report.step) * report.step_seconds;
@@ -112,6 +137,7 @@ std::string termination_message(const ProgressReport& report) {
   if (text.size() <= kMaxTerminationBytes) return text;
   ProgressReport shorter = report;
   shorter.checkpoint_path.clear();
+  shorter.parts.clear();
   text = dump_json(to_json(shorter));
   if (text.size() <= kMaxTerminationBytes) return text;
   shorter.members.clear();

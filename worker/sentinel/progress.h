@@ -20,7 +20,7 @@ class ProgressBook {
   void restart(int process);
 
   /// The job's progress as process 0 of this worker knows it, bytes and computations summed over
-  /// all processes.
+  /// all processes, and parts of the model by process.
   ProgressReport report() const;
   /// Whether process 0 has made a step or ended: before, a report would only delay the next.
   bool has_news() const { return has_news_; }
@@ -28,6 +28,7 @@ class ProgressBook {
  private:
   ProgressReport report_;
   std::vector<std::uint64_t> sent_bytes_, computations_;             ///< by process
+  std::vector<PartReport> parts_;                                    ///< likewise
   std::uint64_t earlier_sent_bytes_ = 0, earlier_computations_ = 0;  ///< of those that ended
   bool has_news_ = false;
 };
@@ -36,7 +37,7 @@ class ProgressBook {
 inline constexpr std::size_t kMaxTerminationBytes = 4096;
 
 /// At most kMaxTerminationBytes bytes for the termination log: the report as JSON, without its path
-/// where it would not fit.
+/// and what is of the time before the end where it would not fit.
 std::string termination_message(const ProgressReport& report);
 
 }  // namespace muster::sentinel

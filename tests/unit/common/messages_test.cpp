@@ -35,6 +35,7 @@ TEST_CASE("messages survive the wire") {
   report.host = "10.0.0.2";
   report.ports = {4001, 4002};
   report.sentinel_port = 5001;
+  report.parts = {{{1000, 4, 2048, 3, 12, 8, 512}, 0.5, 0.25, 0.125}, {}};
   CHECK(dump_json(to_json(*parse_progress_report(to_json(report)))) == dump_json(to_json(report)));
 
   const WitnessRequest ask{"default/digits", 1, 3, 4, 5, {1, 2}};
@@ -72,6 +73,14 @@ TEST_CASE("hostile messages are refused with the field") {
   CHECK(parse_join_response(to_json(many)).error().message().find("join response.peers.domain") ==
         0);
   Json join = to_json(JoinRequest{"default/digits", 0, 0, "h", {1}, "c"});
+  Json told = to_json(ProgressReport{});
+  told["job"] = "default/digits";
+  told["parts"] = Json::array({{{"turns", -1}}});
+  CHECK(parse_progress_report(told).error().message().find("progress.parts.turns") == 0);
+  told["parts"] = Json::array({{{"updateSeconds", "1"}}});
+  CHECK(parse_progress_report(told).error().message().find("progress.parts.updateSeconds") == 0);
+  told["parts"] = std::vector<Json>(kMaxReportedParts + 1, Json::object());
+  CHECK(parse_progress_report(told).error().message() == "progress.parts: has more than 16 items");
   join["ports"] = Json::array({0});
   CHECK(parse_join_request(join).error().message().find("join.ports") == 0);
   join["ports"] = Json::array();

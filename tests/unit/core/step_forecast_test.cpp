@@ -339,37 +339,72 @@ TEST_CASE("what goes out in time costs no step, but for the last bucket") {
 TEST_CASE("a job's forecast is its workers' computing and the exchange where they stand") {
   const Topology topology = two_racks();
   const double exchange_seconds = 2 * (1e-3 + 4 * kBlockBytes / kRate);
-  const auto seconds = forecast_seconds(job_on({"n00000", "n00001"}), told(), topology);
+  const auto seconds = forecast_seconds(job_on({"n00000", "n00001"}), told(), {}, topology);
   REQUIRE(seconds);
   CHECK(*seconds == doctest::Approx(0.1 + exchange_seconds));
   // Two processes a pod: as 4 members, two on a host, because there is so little to send.
   api::TrainingJob two = job_on({"n00000", "n00001"});
   two.spec.worker.processes = 2;
-  CHECK(*forecast_seconds(two, told(), topology) ==
+  CHECK(*forecast_seconds(two, told(), {}, topology) ==
         doctest::Approx(0.1 + 2 * (1e-3 + 2 * 2 * 2 * kBlockBytes / kRate)));
+}
+
+TEST_CASE("a split model's forecast is by what the workers of its parts have told") {
+  const Topology topology = two_racks();
+  api::TrainingJob split = job_on({"n00000", "n00001"});
+  split.spec.training->split.pipeline = 2;
+  std::map<int, ProgressReport> reports;
+  for (int slot = 0; slot < 2; ++slot) {
+    ProgressReport& report = reports[slot] = told();
+    report.slot = slot;
+    PartReport& part = report.parts.emplace_back();
+    part.counts.parameters = part.counts.micro_batches = 1;
+    part.compute_seconds = 1 + slot;
+  }
+  const auto seconds = [&] { return forecast_seconds(split, reports[0], reports, topology); };
+  // There and back, and what rides behind the gradients.
+  CHECK(*seconds() == doctest::Approx(1 + 2 + 3 * 1e-3));
+  reports[1].attempt = 1;  // of another gang
+  CHECK_FALSE(seconds());
+  reports[1].attempt = 0;
+  reports[1].parts.emplace_back();
+  CHECK_FALSE(seconds());
+  reports.erase(1);
+  CHECK_FALSE(seconds());
+  // Of two copies the slower one counts; of two workers one has a copy.
+  split.spec.worker.processes = 2;
+  reports[0].parts = {reports[0].parts[0], reports[0].parts[0]};
+  const double one = *seconds();
+  reports[1] = reports[0];
+  reports[1].slot = 1;
+  reports[1].parts[0].compute_seconds = 3;
+  CHECK(*seconds() == doctest::Approx(one + 2));
+  split.status.placement.pop_back();
+  split.spec.worker.processes = 1;  // half of a copy is there
+  CHECK_FALSE(seconds());
 }
 
 TEST_CASE("nothing is foretold of what is not known") {
   const Topology topology = two_racks();
   const std::vector<std::string> nodes{"n00000", "n00001"};
-  CHECK_FALSE(forecast_seconds(job_on({"n00000", "gone"}), told(), topology));
-  CHECK_FALSE(forecast_seconds(job_on({}), told(), topology));
+  CHECK_FALSE(forecast_seconds(job_on({"n00000", "gone"}), told(), {}, topology));
+  CHECK_FALSE(forecast_seconds(job_on({}), told(), {}, topology));
   api::TrainingJob elsewhere = job_on(nodes);
   elsewhere.status.placement[1].domain.clear();
-  CHECK_FALSE(forecast_seconds(elsewhere, told(), topology));
+  CHECK_FALSE(forecast_seconds(elsewhere, told(), {}, topology));
   api::TrainingJob split = job_on(nodes);
   split.spec.training->split.pipeline = 2;
-  CHECK_FALSE(forecast_seconds(split, told(), topology));
+  CHECK_FALSE(forecast_seconds(split, told(), {}, topology));
   api::TrainingJob own = job_on(nodes);
   own.spec.training.reset();
-  CHECK_FALSE(forecast_seconds(own, told(), topology));
+  CHECK_FALSE(forecast_seconds(own, told(), {}, topology));
   for (const double none : {0.0, -1.0, std::numeric_limits<double>::infinity(),
                             std::numeric_limits<double>::quiet_NaN()}) {
     ProgressReport report = told();
     report.step_seconds = none;
-    CHECK_FALSE(forecast_seconds(job_on(nodes), report, topology));
+    CHECK_FALSE(forecast_seconds(job_on(nodes), report, {}, topology));
   }
   ProgressReport hostile = told();
   hostile.model_parameters = -5;
-  CHECK_FALSE(forecast_seconds(job_on(nodes), hostile, topology));
+  CHECK_FALSE(forecast_seconds(job_on(nodes), hostile, {}, topology));
 }

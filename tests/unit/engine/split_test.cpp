@@ -156,6 +156,51 @@ TEST_CASE("split into stages: the same bits after every step, whatever the produ
   }
 }
 
+TEST_CASE("each process counts what its part of a step is") {
+  const auto counts_of = [](const TrainingConfig& config, Grid split) {
+    std::mutex mutex;
+    std::vector<PartCounts> counts(static_cast<std::size_t>(split.processes()));
+    test::on_all_ranks(split.processes(), [&](comm::Communicator& communicator) {
+      const SystemClock clock;
+      TrainingHooks hooks;
+      hooks.on_step = [&](const StepReport& report) {
+        CHECK(report.turn_seconds <= report.compute_seconds);
+        const std::lock_guard lock(mutex);
+        counts[static_cast<std::size_t>(report.rank)] = report.part;
+      };
+      const auto own = config_of_process(config, split, communicator.rank());
+      CHECK(run_training(own, communicator, clock, hooks));
+    });
+    return counts;
+  };
+  TrainingConfig config = test::digits(2);
+  config.mlp.hidden = {40, 24};
+  const auto whole = static_cast<std::int64_t>(whole_of(config).parameters());
+  const auto of_batch = static_cast<std::int64_t>(sizeof(float)) * config.batch_size;
+  const auto stages = counts_of(config, {1, 2});
+  CHECK(stages[0].parameters + stages[1].parameters == whole);
+  CHECK(stages[0].micro_batches == 8);  // four of each stage
+  CHECK(stages[1].micro_batches == 8);
+  CHECK(stages[0].handed_on_bytes == of_batch * 40);
+  CHECK(stages[1].handed_on_bytes == 0);
+  CHECK(stages[0].turns == 0);
+  // The second layer's outputs, in tiles of eight rows. Nobody wants the gradient of the data.
+  const auto slices = counts_of(config, {1, 1, 2});
+  for (const PartCounts& one : slices) {
+    const std::int64_t tiles = config.batch_size / 8;
+    CHECK(one.handed_on_bytes == 0);
+    CHECK(one.sums == 1);
+    CHECK(one.busy_turns == tiles);
+    CHECK(one.turns == tiles + 2);
+    CHECK(one.turn_bytes == of_batch * 24);
+  }
+  // Who embeds for the first stage gives it as much as that gives on.
+  const auto tied = counts_of(test::dropped_gpt(2), {1, 2});
+  CHECK(tied[1].handed_on_bytes == tied[0].handed_on_bytes);
+  CHECK(tied[1].handed_on_bytes > 0);
+  CHECK(counts_of(config, {2}).front() == PartCounts{});
+}
+
 /// All products of at most eight processes in which layers are divided.
 std::vector<Grid> splits_with_slices(const ModelShape& whole, const std::vector<int>& slices) {
   std::vector<Grid> splits;

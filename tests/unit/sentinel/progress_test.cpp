@@ -55,6 +55,36 @@ TEST_CASE("the report is that of process 0, with bytes of all processes") {
   CHECK(report.checkpoint_step == 5);
 }
 
+TEST_CASE("parts of a split model are told once all processes of the worker have computed theirs") {
+  ProgressBook book("ns/job", 0, 0, 2);
+  StepsMessage message = steps(2, 0.5);
+  for (StepRecord& step : message.steps) {
+    step.part = {1000, 4, 2048, 3, 12, 8, 512};
+    step.data_seconds = 0.05;
+    step.turn_seconds = 0.2;
+    step.update_seconds = 0.1;
+  }
+  StepsMessage no_pass = steps(1, 0.5);
+  book.add(0, message);
+  book.add(1, no_pass);
+  CHECK(book.report().parts.empty());
+  // A step whose sums were there already says nothing of what one takes.
+  message.steps.push_back(no_pass.steps[0]);
+  book.add(1, message);
+  REQUIRE(book.report().parts.size() == 2);
+  for (const PartReport& part : book.report().parts) {
+    CHECK(part.counts == PartCounts{1000, 4, 2048, 3, 12, 8, 512});
+    CHECK(part.compute_seconds == doctest::Approx(0.3));
+    CHECK(part.turn_seconds == doctest::Approx(0.2));
+    CHECK(part.update_seconds == doctest::Approx(0.1));
+  }
+  book.restart(1);
+  CHECK(book.report().parts.empty());
+  ProgressBook many("ns/job", 0, 0, 17);
+  for (int process = 0; process < 17; ++process) many.add(process, message);
+  CHECK(many.report().parts.empty());
+}
+
 TEST_CASE("samples per second are what the smoothed seconds of a step come to") {
   ProgressBook book("ns/job", 0, 0, 1);
   for (const double seconds_each : {1.0, 0.01, 1.0, 0.01}) book.add(0, steps(10, seconds_each));
@@ -76,6 +106,8 @@ TEST_CASE(
     "the termination message fits, even with the longest path and with thousands of members") {
   ProgressReport report;
   report.checkpoint_path = std::string(4000, 'p');
+  CHECK(termination_message(report).size() <= 4096);
+  report.parts.resize(kMaxReportedParts);
   CHECK(termination_message(report).size() <= 4096);
   report.checkpoint_path = "short";
   CHECK(termination_message(report).find("short") != std::string::npos);
