@@ -1,5 +1,9 @@
 #include "cli/expected_start.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "cli/live_cluster.h"
 #include "cli/plan_text.h"
 #include "common/contract.h"
@@ -8,17 +12,23 @@
 namespace muster::cli {
 namespace {
 
-bool waits_for_a_place(const api::TrainingJob& job) {
-  const api::Condition* admitted = job.status.condition("Admitted");
-  return admitted != nullptr && admitted->status == "False" && job.status.placement.empty() &&
-         job.spec.managed_by == contract::kManagedBy && !job.spec.suspend &&
-         !job.meta.deletion_time && !job.status.finished();
-}
+/// Why a job is not admitted whatever room there is: somebody has to change something first.
+constexpr std::array<std::string_view, 5> kOtherReasons{
+    "NameConflict", "CreateFailed", "QuotaExceeded", "Refused", "KueueDeactivated"};
 
 }  // namespace
 
+bool waits_for_room(const api::TrainingJob& job) {
+  const api::Condition* admitted = job.status.condition("Admitted");
+  const auto& others = kOtherReasons;
+  return admitted != nullptr && admitted->status == "False" &&
+         std::find(others.begin(), others.end(), admitted->reason) == others.end() &&
+         job.status.placement.empty() && job.spec.managed_by == contract::kManagedBy &&
+         !job.spec.suspend && !job.meta.deletion_time && !job.status.finished();
+}
+
 Result<std::string> expected_start(Kubectl& kubectl, const api::TrainingJob& job) {
-  if (!waits_for_a_place(job)) return std::string();
+  if (!waits_for_room(job)) return std::string();
   MUSTER_ASSIGN_OR_RETURN(PlanCluster cluster, read_live_cluster(kubectl));
   // What the operator's rules say to its log is no news to whoever asks.
   configure_log(LogLevel::kError, {{"component", "muster-describe"}});

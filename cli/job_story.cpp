@@ -208,7 +208,23 @@ void tell_unattended(JobStory& story, const api::TrainingJob& job, WallTime now)
       "kubectl -n muster logs deployment/muster-operator.");
 }
 
-void tell_waiting(JobStory& story, const Condition* admitted, WallTime now) {
+/// Against what the API server said of a pod that it did not take.
+std::string help_against_refusal(const api::TrainingJob& job, const Condition& admitted) {
+  const std::string& name = job.meta.namespace_name;
+  const auto says = [&](const char* words) {
+    return admitted.message.find(words) != std::string::npos;
+  };
+  // All else of a worker's pod meets the profile restricted.
+  if (says("violates PodSecurity") && says("hostNetwork=true")) {
+    return "Pod Security keeps the nodes' network (spec.worker.hostNetwork) from this namespace. "
+           "Whoever may give it away lifts that: kubectl label namespace " +
+           name + " --overwrite pod-security.kubernetes.io/enforce=privileged";
+  }
+  return "Look at the namespace's quota and policies: kubectl -n " + name + " describe quota.";
+}
+
+void tell_waiting(JobStory& story, const api::TrainingJob& job, const Condition* admitted,
+                  WallTime now) {
   story.headline = admitted == nullptr ? "Waiting" : "Waiting for " + since(*admitted, now);
   if (admitted == nullptr) return;
   story.happened.push_back(sentence(admitted->message));
@@ -218,8 +234,8 @@ void tell_waiting(JobStory& story, const Condition* admitted, WallTime now) {
         "spec.worker.resources or more nodes make it sooner.");
   } else if (admitted->reason == "NameConflict") {
     story.help.emplace_back("Delete the object that the message names, or rename the job.");
-  } else if (admitted->reason == "CreateFailed") {
-    story.help.emplace_back("Look at the namespace's quota and policies: kubectl describe quota.");
+  } else if (admitted->reason == "CreateFailed" || admitted->reason == "QuotaExceeded") {
+    story.help.push_back(help_against_refusal(job, *admitted));
   } else if (admitted->reason == "KueueDeactivated") {
     story.help.emplace_back(
         "Ask who looks after the queue in Kueue; once that is settled, suspend and resume the "
@@ -293,7 +309,7 @@ void tell_state(JobStory& story, const api::TrainingJob& job, WallTime now) {
     return tell_running(story, job, *running, now);
   }
   if (if_true(status, "Admitted") == nullptr) {
-    return tell_waiting(story, status.condition("Admitted"), now);
+    return tell_waiting(story, job, status.condition("Admitted"), now);
   }
   tell_starting(story, job, now);
 }

@@ -100,18 +100,20 @@ void add_program_env(Json& env, const TrainingJob& job, const SlotPlacement& pla
   set_env(env, "MASTER_ADDR", master);
   set_env(env, "MASTER_PORT", port);
   const WorkerSpec& spec = job.spec.worker;
-  const bool is_elastic = spec.min < spec.max;
+  // By its host's name torchrun knows itself, and has others find it, in a rendezvous of its own:
+  // in its node's network that name may be unknown to others, and the same on every node.
+  const bool counts_itself = spec.min < spec.max && !spec.host_network;
   set_env(env, "PET_NNODES",
-          is_elastic ? std::to_string(spec.min) + ":" + std::to_string(spec.max)
-                     : std::to_string(workers));
+          counts_itself ? std::to_string(spec.min) + ":" + std::to_string(spec.max)
+                        : std::to_string(workers));
   set_env(env, "PET_NPROC_PER_NODE", std::to_string(processes));
   set_env(env, "PET_NODE_RANK", std::to_string(placement.slot));
   set_env(env, "PET_MASTER_ADDR", master);
   set_env(env, "PET_MASTER_PORT", port);
   // Static: the ranks are ours, and a lost worker restarts the gang. A static rendezvous would wait
   // for max of min:max, so torchrun counts who is there; the store is in slot 0's pod.
-  set_env(env, "PET_RDZV_BACKEND", is_elastic ? "c10d" : "static");
-  if (is_elastic) {
+  set_env(env, "PET_RDZV_BACKEND", counts_itself ? "c10d" : "static");
+  if (counts_itself) {
     set_env(env, "PET_RDZV_CONF",
             std::string("is_host=") + (placement.slot == 0 ? "true" : "false") +
                 ",last_call_timeout=" + std::to_string(kLastCallSeconds));

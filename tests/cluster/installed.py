@@ -120,8 +120,8 @@ def uninstall():
     _World.is_installed = False
 
 
-def plugin(*arguments):
-    """`kubectl muster ...` in the namespace `team`, as users type it: the command and its environment."""
+def plugin(*arguments, namespace="team"):
+    """`kubectl muster ...` in that namespace, as users type it: the command and its environment."""
     folder = os.path.join(directory(), "plugins")
     os.makedirs(folder, exist_ok=True)
     link = os.path.join(folder, "kubectl-muster")
@@ -130,7 +130,7 @@ def plugin(*arguments):
     env = cluster().plane.environment()
     # kubectl looks for plugins along PATH.
     env["PATH"] = f"{folder}{os.pathsep}{env['PATH']}"
-    return [os.path.join(cluster().plane.bin, "kubectl"), "muster", *arguments, "-n", "team"], env
+    return [os.path.join(cluster().plane.bin, "kubectl"), "muster", *arguments, "-n", namespace], env
 
 
 def operators():
@@ -223,26 +223,27 @@ def main(*modules, operators_killed=False):
 
 
 class InstalledTest(unittest.TestCase):
-    """A case that has the cluster and the chart in it."""
+    """A case that has the cluster and the chart in it, and a namespace under that profile of Pod Security."""
 
     maxDiff = None
+    namespace, profile = "team", "restricted"
 
     @classmethod
     def setUpClass(cls):
         install()
         cls.cluster, cls.directory = cluster(), directory()
-        cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {
-            "pod-security.kubernetes.io/enforce": "restricted"}}})
+        cls.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cls.namespace, "labels": {
+            "pod-security.kubernetes.io/enforce": cls.profile}}})
         wait_for("the namespace has its account", lambda: cls.kubectl("get", "serviceaccount", "default", check=False)
                  .startswith("NAME"), 60)
 
     @classmethod
     def kubectl(cls, *arguments, check=True, seconds=120, stdin=None):
-        return cls.cluster.plane.kubectl("-n", "team", *arguments, check=check, seconds=seconds, stdin=stdin)
+        return cls.cluster.plane.kubectl("-n", cls.namespace, *arguments, check=check, seconds=seconds, stdin=stdin)
 
     @classmethod
     def muster(cls, *arguments, seconds=120):
-        command, env = plugin(*arguments)
+        command, env = plugin(*arguments, namespace=cls.namespace)
         return run(command, seconds=seconds, env=env)
 
     # What is asked again and again is asked directly: each kubectl costs a tenth of a second of a processor.
@@ -250,7 +251,7 @@ class InstalledTest(unittest.TestCase):
     @classmethod
     def job(cls, name):
         """OSError when it is not there."""
-        return json.loads(cls.cluster.plane.get(f"/apis/muster.dev/v1alpha1/namespaces/team/trainingjobs/{name}"))
+        return json.loads(cls.cluster.plane.get(f"/apis/muster.dev/v1alpha1/namespaces/{cls.namespace}/trainingjobs/{name}"))
 
     @classmethod
     def status(cls, name):
@@ -260,7 +261,7 @@ class InstalledTest(unittest.TestCase):
     @classmethod
     def pods(cls, name):
         return json.loads(cls.cluster.plane.get(
-            f"/api/v1/namespaces/team/pods?labelSelector=muster.dev/job-name%3D{name}"))["items"]
+            f"/api/v1/namespaces/{cls.namespace}/pods?labelSelector=muster.dev/job-name%3D{name}"))["items"]
 
     @classmethod
     def apply(cls, *objects):

@@ -68,6 +68,40 @@ class Programs(InstalledTest):
         self.addCleanup(self.kubectl, "delete", "tjob", name, "--ignore-not-found", check=False)
         return name
 
+    @classmethod
+    def bring_torch(cls):
+        """What torch_job() needs."""
+        if not all(TORCH in node.images() for node in cls.cluster.nodes):
+            cls.cluster.load(run([os.path.join(HERE, "torch_image")], seconds=2400).splitlines()[-1])
+        with open(DDP, encoding="utf-8") as file:
+            cls.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "torch-ddp"},
+                       "data": {"ddp.py": file.read()}})
+
+    def logs_with(self, name, pattern, count, seconds=120):
+        """The job's logs once `count` of their lines match."""
+        def enough():
+            try:
+                logs = self.muster("logs", name)
+            except ClusterError:  # Not all of them have started.
+                return None
+            return logs if len(re.findall(pattern, logs, re.MULTILINE)) >= count else None
+
+        try:
+            return wait_for(f"{count} lines of {name} match {pattern!r}", enough, seconds)
+        except ClusterError as error:
+            raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name)}\n"
+                                 f"{self.kubectl('describe', 'pods')}\n{installed.operator_logs()}") from None
+
+    def slots(self, name, **labels):
+        """Pods of the job by slot; each slot once."""
+        found = {}
+        for pod in self.pods(name):
+            if all(pod["metadata"]["labels"][f"muster.dev/{key}"] == value for key, value in labels.items()):
+                slot = int(pod["metadata"]["labels"]["muster.dev/slot"])
+                self.assertNotIn(slot, found)
+                found[slot] = pod
+        return found
+
 
 class BeforeTheWorker(Programs):
     """spec.worker.initContainers."""
@@ -133,36 +167,7 @@ class OwnImages(Programs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not all(TORCH in node.images() for node in cls.cluster.nodes):
-            cls.cluster.load(run([os.path.join(HERE, "torch_image")], seconds=2400).splitlines()[-1])
-        with open(DDP, encoding="utf-8") as file:
-            cls.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "torch-ddp"},
-                       "data": {"ddp.py": file.read()}})
-
-    def logs_with(self, name, pattern, count, seconds=120):
-        """The job's logs once `count` of their lines match."""
-        def enough():
-            try:
-                logs = self.muster("logs", name)
-            except ClusterError:  # Not all of them have started.
-                return None
-            return logs if len(re.findall(pattern, logs, re.MULTILINE)) >= count else None
-
-        try:
-            return wait_for(f"{count} lines of {name} match {pattern!r}", enough, seconds)
-        except ClusterError as error:
-            raise AssertionError(f"{error}\n{self.kubectl('describe', 'tjob', name)}\n"
-                                 f"{self.kubectl('describe', 'pods')}\n{installed.operator_logs()}") from None
-
-    def slots(self, name, **labels):
-        """Pods of the job by slot; each slot once."""
-        found = {}
-        for pod in self.pods(name):
-            if all(pod["metadata"]["labels"][f"muster.dev/{key}"] == value for key, value in labels.items()):
-                slot = int(pod["metadata"]["labels"]["muster.dev/slot"])
-                self.assertNotIn(slot, found)
-                found[slot] = pod
-        return found
+        cls.bring_torch()
 
     # ---- The contract
 

@@ -93,6 +93,29 @@ TEST_CASE("a pod in its node's network finds names, and holds the port of MASTER
   CHECK_FALSE(read_again(to_json(usual))->requests.master_port);
 }
 
+TEST_CASE("torchrun of workers in their nodes' network does not tell them apart by host names") {
+  Json json = with(host_network_job(), "/spec/worker/min", 1);
+  const auto value = [](const Pod& pod, const std::string& name) -> std::string {
+    for (const Json& variable : pod.spec["containers"][0]["env"]) {
+      if (variable["name"] == name) return variable["value"];
+    }
+    return "";
+  };
+  Pod pod = host_pod(json);
+  CHECK(value(pod, "PET_RDZV_BACKEND") == "static");
+  CHECK(value(pod, "PET_RDZV_CONF").empty());
+  CHECK(value(pod, "PET_NNODES") == "2");
+  // A gang that has started smaller.
+  TrainingJob smaller = *parse_training_job(json);
+  smaller.status.target_workers = 1;
+  CHECK(value(make_pod(smaller, {0, 4, "n", ""}, kHostOptions), "PET_NNODES") == "1");
+
+  json["spec"]["worker"].erase("hostNetwork");
+  pod = host_pod(json);
+  CHECK(value(pod, "PET_RDZV_BACKEND") == "c10d");
+  CHECK(value(pod, "PET_NNODES") == "1:2");
+}
+
 TEST_CASE("a pod is in its node's network only where its namespace may have such pods") {
   const Pod pod = host_pod();
   CHECK(restricted_findings(pod.spec) == std::vector<std::string>{"hostNetwork"});

@@ -124,6 +124,33 @@ TEST_CASE("a job that nobody takes up says where to look, once it has waited lon
   CHECK(tell_story(job, {}, kNow).headline == "Left to another controller");
 }
 
+TEST_CASE("what the API server did not take is told with what would help against that") {
+  const auto help_against = [](const char* reason, const char* message) {
+    api::TrainingJob job;
+    job.meta.name = "digits";
+    job.meta.namespace_name = "hpc";
+    job.status.phase = "Waiting";
+    job.status.conditions = {{"Admitted", "False", reason, message, 1, kNow}};
+    const JobStory story = tell_story(job, {}, kNow);
+    return story.help.empty() ? std::string() : story.help.front();
+  };
+  const std::string secured = help_against(
+      "CreateFailed",
+      "create Pod hpc/a: pods \"a\" is forbidden: violates PodSecurity \"baseline:latest\": host "
+      "namespaces (hostNetwork=true), hostPort (container \"worker\" uses hostPort 29500)");
+  CHECK_MESSAGE(secured.find("kubectl label namespace hpc --overwrite "
+                             "pod-security.kubernetes.io/enforce=privileged") != std::string::npos,
+                secured);
+  // Of what else Pod Security says no label is advised: the pods are restricted otherwise.
+  CHECK(help_against("CreateFailed", "violates PodSecurity \"restricted:latest\": seccompProfile")
+            .find("privileged") == std::string::npos);
+  CHECK(help_against("CreateFailed", "webhook hostNetwork=true").find("quota") !=
+        std::string::npos);
+  CHECK(
+      help_against("QuotaExceeded", "exceeded quota: team").find("kubectl -n hpc describe quota") !=
+      std::string::npos);
+}
+
 TEST_CASE("pods in the same trouble are told once, by slot") {
   std::vector<PodView> pods(10);
   for (int slot = 0; slot < 10; ++slot) {

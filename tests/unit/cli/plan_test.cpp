@@ -1,8 +1,10 @@
 // `muster plan`: what the operator's rules say about a job that is not there yet.
 #include <doctest/doctest.h>
 
+#include "cli/expected_start.h"
 #include "cli/plan_forecast.h"
 #include "cli/plan_text.h"
+#include "common/contract.h"
 #include "operator/api/pod.h"
 #include "operator/runtime/what_if.h"
 #include "tests/unit/cli/cluster_objects.h"
@@ -207,6 +209,22 @@ TEST_CASE("of a job that waits already the start is foretold with those before i
   const auto gone = forecast_waiting(saved.cluster, {"lab", "gone"});
   REQUIRE_FALSE(gone);
   CHECK(gone.error().code() == ErrorCode::kNotFound);
+}
+
+TEST_CASE("a start is foretold to a job that waits for room, and to no other") {
+  api::TrainingJob job;
+  job.spec.managed_by = contract::kManagedBy;
+  job.status.conditions = {{"Admitted", "False", "GangWaiting", "no room", 1, kReadAt}};
+  CHECK(waits_for_room(job));
+  for (const char* reason :
+       {"NameConflict", "CreateFailed", "QuotaExceeded", "Refused", "KueueDeactivated"}) {
+    job.status.conditions.front().reason = reason;
+    CHECK_MESSAGE(!waits_for_room(job), reason);
+  }
+  job.status.conditions.front().reason = "HalfBound";
+  CHECK(waits_for_room(job));
+  job.status.placement = {{0, 0, "n", ""}};
+  CHECK_FALSE(waits_for_room(job));
 }
 
 TEST_CASE("a job that does not say when it ends is over by its deadline") {
