@@ -117,6 +117,7 @@ void TrainerMembership::ready(const engine::Subject& subject) {
 Result<engine::View> TrainerMembership::next(std::int64_t after, std::optional<MonoTime> deadline) {
   ViewBook::GivenUp given_up;
   std::unique_lock lock(mutex_);
+  connector_.end(std::exchange(over_, nullptr));
   connector_.end(views_.leave_present());
   const MonoTime began = clock_.mono_now();
   bool is_told = false;
@@ -180,7 +181,8 @@ std::optional<engine::View> TrainerMembership::prepared(std::int64_t epoch) {
   const std::lock_guard lock(mutex_);
   const sentinel::ViewMessage* view = views_.prepared(epoch);
   if (view == nullptr) return std::nullopt;
-  connector_.end(views_.leave_present());
+  // That they go takes a processor, which is better given to who enters.
+  over_ = views_.leave_present();
   return to_view(*view, launch_.processes);
 }
 
@@ -223,6 +225,7 @@ void TrainerMembership::entered(const engine::Entry& entry) {
     message.returned = "from step " + std::to_string(entry.returned_from) + ": " + entry.returned;
   }
   channel_.send_entered(message);
+  connector_.end(std::exchange(over_, nullptr));
 }
 
 void TrainerMembership::waits(std::int64_t epoch, Missing missing) {

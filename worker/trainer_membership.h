@@ -56,7 +56,8 @@ class TrainerMembership final : public engine::Membership {
   sentinel::Pulse& pulse_;
   const Clock& clock_;
   comm::BackgroundConnector connector_;
-  std::atomic<bool> is_news_ = false;  ///< the newest view may be newer than the present one
+  std::shared_ptr<comm::Communicator> over_;  ///< the training thread's: of the view before
+  std::atomic<bool> is_news_ = false;         ///< the newest view may be newer than the present one
   FilesWatch files_;
   std::atomic<bool> is_stopping_ = false;
 

@@ -192,6 +192,36 @@ inline void run_two_groups(Ranks& ranks, const Clock& clock) {
   }
 }
 
+/// Rank 0 of three waits for what comes from rank 1, while rank 2 has sent nothing, and then for
+/// rank 2, which ends instead.
+inline void run_waits_for_some(Ranks& ranks, const Clock& clock) {
+  REQUIRE(ranks.size() == 3);
+  constexpr std::size_t kBytes = 700'001;  // more than a frame
+  std::vector<std::byte> out(kBytes, std::byte{7}), first(kBytes), second(kBytes);
+  const comm::ReceiveBuffer receives[] = {{1, first.data(), kBytes}, {2, second.data(), kBytes}};
+  const auto in_time = [&] { return clock.mono_now() + kPatience; };
+  auto work = ranks[0]->start(1, comm::Memory::kHost, {}, receives);
+  REQUIRE(work);
+  std::thread sender([&] {
+    const comm::SendBuffer send{0, out.data(), kBytes};
+    auto sent = ranks[1]->start(1, comm::Memory::kHost, {&send, 1}, {});
+    REQUIRE(sent);
+    const Status is_sent = (*sent)->wait(in_time());
+    CHECK_MESSAGE(is_sent, text_of(is_sent));
+  });
+  const std::vector<int> from_first{1}, from_second{2};
+  const Status is_there = (*work)->wait_for(from_first, in_time());
+  CHECK_MESSAGE(is_there, text_of(is_there));
+  CHECK(first == out);
+  sender.join();
+  CHECK((*work)->wait_for({}, in_time()));
+  std::thread ender([&] { ranks[2]->abort(); });
+  const Status never = (*work)->wait_for(from_second, in_time());
+  ender.join();
+  REQUIRE_FALSE(never);
+  CHECK(never.error().code() == ErrorCode::kAborted);
+}
+
 /// Rank 0 sends 10 bytes where rank 1 expects 1,000, and waits for an answer that cannot come.
 inline void run_length_mismatch(Ranks& ranks, const Clock& clock) {
   const auto results = on_all(2, [&](int rank) -> Status {

@@ -41,6 +41,12 @@ TEST_CASE_TEMPLATE("two groups under way at once are kept apart", Way, Connectio
   run_two_groups(ranks, kSystemClock);
 }
 
+TEST_CASE_TEMPLATE("a group is waited for in parts: what some have sent is there before the rest",
+                   Way, Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(3);
+  run_waits_for_some(ranks, kSystemClock);
+}
+
 TEST_CASE_TEMPLATE("some of the ranks are a communicator of their own", Way, Connection,
                    SharedMemory) {
   Ranks ranks = connected_ranks<Way>(6);

@@ -47,6 +47,9 @@ class Wire::Work final : public comm::Work {
     }
   }
   Status wait(MonoTime deadline) override { return wire_->wait(rank_, *group_, deadline); }
+  Status wait_for(std::span<const int> ranks, MonoTime deadline) override {
+    return wire_->wait(rank_, *group_, deadline, &ranks);
+  }
 
  private:
   std::shared_ptr<Wire> wire_;
@@ -121,9 +124,18 @@ Result<std::shared_ptr<Wire::Group>> Wire::start(std::size_t rank, int channel, 
   return group;
 }
 
-Status Wire::wait(std::size_t rank, const Group& group, MonoTime deadline) {
-  stage_.wait([&] { return group.transfers_left == 0 || ends_[rank].failure; }, deadline);
-  if (group.transfers_left == 0) return {};
+Status Wire::wait(std::size_t rank, const Group& group, MonoTime deadline,
+                  const std::span<const int>* ranks) {
+  const auto is_of_group = [&](const Posted& one) { return one.group.get() == &group; };
+  const auto is_there = [&] {
+    if (group.transfers_left == 0) return true;
+    return ranks != nullptr && !ends_[rank].failure && std::ranges::none_of(*ranks, [&](int from) {
+             const auto& due = lane(static_cast<std::size_t>(from), rank).receives;
+             return std::ranges::any_of(due, is_of_group);
+           });
+  };
+  stage_.wait([&] { return is_there() || ends_[rank].failure; }, deadline);
+  if (is_there()) return {};
   fail(rank, ErrorCode::kDeadlineExceeded, "not complete by the deadline");
   return *ends_[rank].failure;
 }

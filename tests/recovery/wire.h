@@ -83,7 +83,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Lane& lane(std::size_t from, std::size_t to) { return lanes_[from * size() + to]; }
   Result<std::shared_ptr<Group>> start(std::size_t rank, int channel, std::uint64_t step,
                                        comm::MessagesByPeer messages);
-  Status wait(std::size_t rank, const Group& group, MonoTime deadline);
+  Status wait(std::size_t rank, const Group& group, MonoTime deadline,
+              const std::span<const int>* ranks = nullptr);
   void depart(std::size_t from, std::size_t to);
   void arrive(std::size_t from, std::size_t to, Arrived message, std::size_t kind);
   void match(std::size_t from, std::size_t to);

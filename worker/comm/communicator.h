@@ -52,14 +52,20 @@ class Work {
   /// large is not late. Errors: kAborted (a peer was lost, or abort()), kDeadlineExceeded (the
   /// communicator is then aborted, too), kCorrupt (a frame that cannot be right).
   virtual Status wait(MonoTime deadline) = 0;
+  /// Until what comes from `ranks` is there: its buffers may be read, and nothing is known of the
+  /// others before wait(). Blocks and errors: as wait(), which it is where a transport knows of
+  /// whole groups alone.
+  virtual Status wait_for(std::span<const int> /*ranks*/, MonoTime deadline) {
+    return wait(deadline);
+  }
 };
 
 /// Groups of one channel are in an order of their own: see make_subset.
 inline constexpr int kChannels = 5;
 
-/// P processes of one epoch. Collective calls (start) are made in the same order by every rank; two
-/// groups may be under way at once. Threads: one thread starts and waits; abort() and sent_bytes()
-/// from any.
+/// P processes of one epoch. Collective calls (start) are made in the same order by every rank;
+/// several groups may be under way at once. Threads: one thread starts and waits; abort() and
+/// sent_bytes() from any.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -34,7 +34,9 @@ class Hub {
   const std::vector<int>& hosts() const { return hosts_; }
   Result<std::shared_ptr<LocalGroup>> start(std::size_t rank, int channel, std::uint64_t step,
                                             MessagesByPeer messages);
-  Status wait(std::size_t rank, const LocalGroup& group, MonoTime deadline);
+  /// `ranks`: as Work::wait_for; nullptr: for the whole group.
+  Status wait(std::size_t rank, const LocalGroup& group, MonoTime deadline,
+              const std::span<const int>* ranks = nullptr);
   void close(std::size_t rank, ErrorCode code, const std::string& why);
   void abandon(std::size_t rank, const LocalGroup& group);
   std::uint64_t sent_bytes(std::size_t rank);
@@ -57,6 +59,7 @@ class Hub {
     std::deque<Transfer> receives;
   };
   Lane& lane(std::size_t from, std::size_t to) { return lanes_[from * ranks_.size() + to]; }
+  bool is_there(std::size_t rank, const LocalGroup& group, const std::span<const int>* ranks);
   void match(std::size_t from, std::size_t to);
   void fail(std::size_t rank, ErrorCode code, const std::string& why);
 
@@ -128,9 +131,19 @@ void Hub::match(std::size_t from, std::size_t to) {
   }
 }
 
-Status Hub::wait(std::size_t rank, const LocalGroup& group, MonoTime deadline) {
+bool Hub::is_there(std::size_t rank, const LocalGroup& group, const std::span<const int>* ranks) {
+  if (group.transfers_left == 0) return true;
+  return ranks != nullptr && !ranks_[rank].failure && std::ranges::none_of(*ranks, [&](int from) {
+           const auto& due = lane(static_cast<std::size_t>(from), rank).receives;
+           return std::ranges::any_of(due,
+                                      [&](const Transfer& t) { return t.group.get() == &group; });
+         });
+}
+
+Status Hub::wait(std::size_t rank, const LocalGroup& group, MonoTime deadline,
+                 const std::span<const int>* ranks) {
   std::unique_lock lock(mutex_);
-  while (group.transfers_left > 0) {
+  while (!is_there(rank, group, ranks)) {
     if (ranks_[rank].failure) return *ranks_[rank].failure;
     const auto left = deadline - clock_.mono_now();
     if (left <= nanoseconds{0}) {
@@ -180,6 +193,9 @@ class LocalWork final : public Work {
       : hub_(std::move(hub)), rank_(rank), group_(std::move(group)) {}
   ~LocalWork() override { hub_->abandon(rank_, *group_); }
   Status wait(MonoTime deadline) override { return hub_->wait(rank_, *group_, deadline); }
+  Status wait_for(std::span<const int> ranks, MonoTime deadline) override {
+    return hub_->wait(rank_, *group_, deadline, &ranks);
+  }
 
  private:
   std::shared_ptr<Hub> hub_;

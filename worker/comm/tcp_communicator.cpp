@@ -107,7 +107,8 @@ class TcpCore {
 
   Result<std::shared_ptr<Group>> start(int channel, std::uint64_t step, MessagesByPeer messages);
   void proceed_alone(const Group& group);
-  Status wait(Group& group, MonoTime deadline);
+  /// `ranks`: as Work::wait_for; nullptr: for the whole group.
+  Status wait(Group& group, MonoTime deadline, const std::span<const int>* ranks = nullptr);
   std::vector<double> waited_seconds();
   void abort(const std::string& why);
   /// Aborts unless the group is complete.
@@ -118,6 +119,7 @@ class TcpCore {
   void run_thread();
   void progress();
   bool can_move() const;
+  bool is_there(const Group& group, const std::span<const int>* ranks) const;
   void poll_once(Lock& lock, milliseconds timeout);
   Moved move_out(std::size_t peer);
   Moved move_in(std::size_t peer);
@@ -148,13 +150,15 @@ class TcpCore {
   std::mutex mutex_;
   // All below: under mutex_.
   std::condition_variable work_for_thread_;
-  std::condition_variable changed_;      // a group is complete, or all have failed
+  std::condition_variable changed_;      // a group is complete, or what is waited for of one is,
+                                         // or all have failed
   std::vector<Connection> connections_;  // by rank; the own one has no descriptor
   GroupNumbers numbers_;
   std::uint64_t moved_bytes_ = 0;  // both ways
   std::size_t groups_ = 0;         // not complete
   bool in_background_ = false;     // the thread is to move bytes while groups_ > 0
   bool polling_ = false;           // someone has the poller's role
+  bool awaits_part_ = false;       // someone waits for a part of a group
   bool stopping_ = false;
   std::optional<Error> failure_;
   std::vector<iovec> iovecs_;
@@ -244,14 +248,26 @@ void TcpCore::proceed_alone(const Group& group) {
   if (!polling_) work_for_thread_.notify_one();
 }
 
-Status TcpCore::wait(Group& group, MonoTime deadline) {
+/// A queue has at most one transfer of a group.
+bool TcpCore::is_there(const Group& group, const std::span<const int>* ranks) const {
+  if (group.transfers_left == 0) return true;
+  return ranks != nullptr && !failure_ && std::ranges::none_of(*ranks, [&](int rank) {
+           const auto& due = connections_.at(static_cast<std::size_t>(rank)).in;
+           return std::ranges::any_of(due,
+                                      [&](const Transfer& t) { return t.group.get() == &group; });
+         });
+}
+
+Status TcpCore::wait(Group& group, MonoTime deadline, const std::span<const int>* ranks) {
   Lock lock(mutex_);
   const MonoTime began = clock_.mono_now();
-  if (!group.waited_since) group.waited_since = began;
+  awaits_part_ = ranks != nullptr;
+  // Of a part nobody is told who was waited for: what comes from the others costs nothing yet.
+  if (!group.waited_since && ranks == nullptr) group.waited_since = began;
   std::uint64_t moved_before = moved_bytes_;
   const auto patience = deadline - began;
   MonoTime look_at = began + kUnansweredMost;
-  while (group.transfers_left > 0) {
+  while (!is_there(group, ranks)) {
     if (failure_) return *failure_;
     const MonoTime now = clock_.mono_now();
     if (now >= look_at) {
@@ -276,7 +292,7 @@ Status TcpCore::wait(Group& group, MonoTime deadline) {
       continue;
     }
     progress();
-    if (group.transfers_left == 0 || failure_ || polling_) continue;
+    if (is_there(group, ranks) || failure_ || polling_) continue;
     poll_once(lock, can_move() ? milliseconds{0} : std::chrono::ceil<milliseconds>(pause));
   }
   if (in_background_ && !polling_) work_for_thread_.notify_one();
@@ -356,7 +372,7 @@ void TcpCore::progress() {
     if (!failure_) read_some(peer);
   }
   if (groups_ == 0) in_background_ = false;
-  if (groups_ != groups_before) changed_.notify_all();
+  if (groups_ != groups_before || awaits_part_) changed_.notify_all();
 }
 
 /// Whether progress() has something to do without a new event.
@@ -597,6 +613,9 @@ class TcpWork final : public Work {
   ~TcpWork() override { core_->abandon(*group_); }
   void proceed_alone() override { core_->proceed_alone(*group_); }
   Status wait(MonoTime deadline) override { return core_->wait(*group_, deadline); }
+  Status wait_for(std::span<const int> ranks, MonoTime deadline) override {
+    return core_->wait(*group_, deadline, &ranks);
+  }
 
  private:
   std::shared_ptr<TcpCore> core_;

@@ -24,9 +24,15 @@ struct GreetingWire {
   std::uint64_t computed = 0;  ///< how many nodes follow in the second exchange
   std::uint64_t held = 0;      ///< how many ranges follow in the third
   std::uint64_t has_state = 0, is_whole = 0, is_logged = 0, is_checked = 0;
+  std::uint64_t foresees = 0;
+  std::int64_t trained_epoch = 0;
   Standing logged;
 };
 static_assert(std::is_trivially_copyable_v<GreetingWire>);
+// Nothing stands between its fields, so that its bytes are equal where they are.
+static_assert(sizeof(Standing) == 7 * 8 + sizeof(double) + 2 * sizeof(float));
+static_assert(sizeof(GreetingWire) ==
+              2 * sizeof(Standing) + 2 * sizeof(Sha256Digest) + 9 * sizeof(std::uint64_t));
 
 bool is_node(RankRange node, int logical_ranks) {
   return node.first >= 0 && node.last <= logical_ranks && node.first < node.last &&
@@ -350,7 +356,8 @@ std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBo
   const std::uint64_t blocks = blocks_of(bounds.trained);
   if (wire.computed > static_cast<std::uint64_t>(bounds.logical_ranks) || wire.held > blocks ||
       wire.standing.step < 0 || wire.standing.lineage < 0 || wire.record_bytes > kRecordBytesMax ||
-      wire.has_state > 1 || wire.is_whole > 1 || wire.is_logged > 1 || wire.is_checked > 1) {
+      wire.has_state > 1 || wire.is_whole > 1 || wire.is_logged > 1 || wire.is_checked > 1 ||
+      wire.foresees > 1 || wire.trained_epoch < 0) {
     return std::nullopt;
   }
   Greeting greeting;
@@ -362,6 +369,8 @@ std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBo
   greeting.record_bytes = wire.record_bytes;
   greeting.is_whole = wire.is_whole == 1;
   if (wire.is_logged == 1) greeting.logged = wire.logged;
+  greeting.foresees = wire.foresees == 1;
+  greeting.trained_epoch = wire.trained_epoch;
   return greeting;
 }
 
@@ -378,34 +387,106 @@ GreetingWire wire_of(const Greeting& own) {
   wire.is_whole = own.is_whole;
   wire.is_logged = own.logged.has_value();
   if (own.logged) wire.logged = *own.logged;
+  wire.foresees = own.foresees;
+  wire.trained_epoch = own.trained_epoch;
   return wire;
+}
+
+/// Whether who has said `one` would have been foreseen by who says `right`. What the owner of the
+/// files knows of its disk alone is agreed on behind that.
+bool is_as_foreseen(GreetingWire one, GreetingWire right) {
+  for (GreetingWire* wire : {&one, &right}) {
+    wire->standing.checkpoint_step = -1;
+    wire->foresees = 0;
+  }
+  return std::memcmp(&one, &right, sizeof one) == 0;
+}
+
+/// Whether a newcomer only takes: nobody's way into the membership depends on what it says.
+bool brings_nothing(const GreetingWire& newcomer, const GreetingWire& own) {
+  return newcomer.has_state == 0 && newcomer.is_logged == 0 && newcomer.is_checked == 1 &&
+         newcomer.record_bytes == 0 && newcomer.computed == 0 && newcomer.held == 0 &&
+         newcomer.standing.lineage <= own.standing.lineage;
+}
+
+/// Whether somebody has gone on without those who come from the same membership, and one of them
+/// says something else.
+bool are_foreseen_wrongly(const std::vector<GreetingWire>& wires) {
+  return std::ranges::any_of(wires, [&](const GreetingWire& own) {
+    bool is_wrong = false;
+    for (const GreetingWire& one : wires) {
+      const bool comes_along = one.trained_epoch == own.trained_epoch;
+      if (own.foresees == 0 || (!comes_along && !brings_nothing(one, own))) return false;
+      is_wrong = is_wrong || (comes_along && !is_as_foreseen(one, own));
+    }
+    return is_wrong;
+  });
+}
+
+Error nonsense() { return Error(ErrorCode::kCorrupt, "a member's greeting cannot be right"); }
+Error foreseen_wrongly() {
+  return Error(ErrorCode::kAborted, "a member has not made the step that others have made with it");
 }
 
 }  // namespace
 
-Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
-                                                 const Greeting& own, const GreetingBounds& bounds,
-                                                 MonoTime deadline) {
-  const auto size = static_cast<std::size_t>(communicator.size());
-  MUSTER_ASSIGN_OR_RETURN(const auto wires,
-                          gather_lists(communicator, std::vector<GreetingWire>{wire_of(own)},
-                                       std::vector<std::size_t>(size, 1), 0, deadline));
+struct Greetings::Told {
+  Told(comm::Communicator& among, const Greeting& tells, const GreetingBounds& of)
+      : communicator(among),
+        own(tells),
+        bounds(of),
+        wires(static_cast<std::size_t>(among.size())) {}
+  GreetingWire& own_wire() { return wires[static_cast<std::size_t>(communicator.rank())]; }
+
+  comm::Communicator& communicator;
+  const Greeting own;
+  const GreetingBounds bounds;
+  std::vector<GreetingWire> wires;  ///< by rank
+  std::vector<int> newcomers;       ///< of foresee()
+  std::unique_ptr<comm::Work> work;
+};
+
+Greetings::Greetings(std::unique_ptr<Told> told) : told_(std::move(told)) {}
+Greetings::Greetings(Greetings&&) noexcept = default;
+Greetings& Greetings::operator=(Greetings&&) noexcept = default;
+Greetings::~Greetings() = default;
+
+Result<Greetings> Greetings::begin(comm::Communicator& communicator, const Greeting& own,
+                                   const GreetingBounds& bounds) {
+  auto told = std::make_unique<Told>(communicator, own, bounds);
+  told->own_wire() = wire_of(own);
+  std::vector<comm::SendBuffer> sends;
+  std::vector<comm::ReceiveBuffer> receives;
+  for (int peer = 0; peer < communicator.size(); ++peer) {
+    if (peer == communicator.rank()) continue;
+    sends.push_back({peer, &told->own_wire(), sizeof(GreetingWire)});
+    receives.push_back({peer, &told->wires[static_cast<std::size_t>(peer)], sizeof(GreetingWire)});
+  }
+  MUSTER_ASSIGN_OR_RETURN(told->work, communicator.start(0, comm::Memory::kHost, sends, receives));
+  return Greetings(std::move(told));
+}
+
+Result<std::vector<Greeting>> Greetings::finish(MonoTime deadline) {
+  MUSTER_RETURN_IF_ERROR(told_->work->wait(deadline));
+  comm::Communicator& communicator = told_->communicator;
+  const auto& [own, bounds, wires] = std::tie(told_->own, told_->bounds, told_->wires);
   std::vector<Greeting> greetings;
   std::vector<std::size_t> nodes, ranges;
   for (const GreetingWire& wire : wires) {
     auto greeting = read_greeting(wire, bounds);
-    if (!greeting) return Error(ErrorCode::kCorrupt, "a member's greeting cannot be right");
+    if (!greeting) return nonsense();
     greetings.push_back(std::move(*greeting));
     nodes.push_back(static_cast<std::size_t>(wire.computed));
     ranges.push_back(static_cast<std::size_t>(wire.held));
   }
+  if (are_foreseen_wrongly(wires)) return foreseen_wrongly();
   MUSTER_ASSIGN_OR_RETURN(const auto computed,
                           gather_lists(communicator, own.computed, nodes, 0, deadline));
   MUSTER_ASSIGN_OR_RETURN(const auto held,
                           gather_lists(communicator, own.held, ranges, 0, deadline));
   auto node = computed.begin();
   auto range = held.begin();
-  for (std::size_t r = 0; r < size; ++r) {
+  for (std::size_t r = 0; r < greetings.size(); ++r) {
     for (std::size_t i = 0; i < nodes[r]; ++i, ++node) {
       if (!is_node(*node, bounds.logical_ranks)) {
         return Error(ErrorCode::kCorrupt, "a member's greeting names what is no node of the sum");
@@ -419,6 +500,42 @@ Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicato
     }
   }
   return greetings;
+}
+
+Result<std::optional<std::vector<Greeting>>> Greetings::foresee(std::span<const int> newcomers,
+                                                                MonoTime deadline) {
+  MUSTER_CHECK(told_->own.foresees && told_->own.computed.empty() && told_->own.held.empty());
+  told_->newcomers.assign(newcomers.begin(), newcomers.end());
+  MUSTER_RETURN_IF_ERROR(told_->work->wait_for(newcomers, deadline));
+  std::vector<Greeting> greetings(told_->wires.size(), told_->own);
+  for (const int rank : newcomers) {
+    const GreetingWire& wire = told_->wires[static_cast<std::size_t>(rank)];
+    auto greeting = read_greeting(wire, told_->bounds);
+    if (!greeting) return nonsense();
+    if (!brings_nothing(wire, told_->own_wire())) return std::optional<std::vector<Greeting>>();
+    greetings[static_cast<std::size_t>(rank)] = std::move(*greeting);
+  }
+  return std::optional(std::move(greetings));
+}
+
+Result<std::int64_t> Greetings::confirm(MonoTime deadline) {
+  MUSTER_RETURN_IF_ERROR(told_->work->wait(deadline));
+  std::int64_t newest = -1;
+  for (int rank = 0; rank < told_->communicator.size(); ++rank) {
+    const GreetingWire& wire = told_->wires[static_cast<std::size_t>(rank)];
+    if (!read_greeting(wire, told_->bounds)) return nonsense();
+    const bool is_new = std::ranges::find(told_->newcomers, rank) != told_->newcomers.end();
+    if (!is_new && !is_as_foreseen(wire, told_->own_wire())) return foreseen_wrongly();
+    newest = std::max(newest, wire.standing.checkpoint_step);
+  }
+  return newest;
+}
+
+Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
+                                                 const Greeting& own, const GreetingBounds& bounds,
+                                                 MonoTime deadline) {
+  MUSTER_ASSIGN_OR_RETURN(Greetings greetings, Greetings::begin(communicator, own, bounds));
+  return greetings.finish(deadline);
 }
 
 std::vector<Telling> plan_checks(const std::vector<Greeting>& greetings) {

@@ -49,6 +49,10 @@ struct Greeting {
   Ranges held;                     ///< whose optimiser state and parameters it has
   bool is_whole = true;            ///< all parameters are of `standing.step`
   std::optional<Standing> logged;  ///< where it can come to by itself: it has the gradients
+  std::int64_t trained_epoch = 0;  ///< of the last membership that it has trained in; 0: none
+  /// It came from there with all of that one, after a step that they have made together, and takes
+  /// it for granted that they say what it says: see Greetings::foresee().
+  bool foresees = false;
 };
 
 /// What must hold of a greeting's lists.
@@ -114,8 +118,40 @@ bool may_learn(const EntryPlan& plan, const std::vector<Greeting>& greetings);
 /// Makes learners of them.
 void let_learn(EntryPlan& plan, int logical_ranks, const std::vector<Greeting>& greetings);
 
-/// All greetings by rank. Blocks: until `deadline`. Errors: as comm::Work::wait; kCorrupt when a
-/// greeting cannot be right.
+/// The greetings of a membership, while they are told.
+class Greetings {
+ public:
+  Greetings(Greetings&&) noexcept;
+  Greetings& operator=(Greetings&&) noexcept;
+  ~Greetings();
+
+  /// Tells the others `own`. Blocks: no. Errors: as Communicator::start. The communicator outlives
+  /// it.
+  static Result<Greetings> begin(comm::Communicator& communicator, const Greeting& own,
+                                 const GreetingBounds& bounds);
+
+  /// All of them by rank. Blocks: until `deadline`. Errors: as comm::Work::wait; kCorrupt when a
+  /// greeting cannot be right; kAborted where somebody has foreseen what others do not say: no
+  /// two of them would conclude the same.
+  Result<std::vector<Greeting>> finish(MonoTime deadline);
+
+  /// The same without a wait for those who have trained with this process: it goes on at once, and
+  /// calls confirm() before the step is made. `newcomers` are all others. Nothing where one of them
+  /// brings what everybody has to look at; then finish() is to be called. Blocks: for them.
+  /// Requires that own.foresees, and that nothing is due of the others before confirm() but what
+  /// begins in the same order whatever they have greeted with.
+  Result<std::optional<std::vector<Greeting>>> foresee(std::span<const int> newcomers,
+                                                       MonoTime deadline);
+  /// Whether it was foreseen rightly: else kAborted. The newest checkpoint that anybody knows of.
+  /// Blocks and other errors: as finish().
+  Result<std::int64_t> confirm(MonoTime deadline);
+
+ private:
+  struct Told;
+  explicit Greetings(std::unique_ptr<Told> told);
+  std::unique_ptr<Told> told_;
+};
+/// Begins and finishes.
 Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
                                                  const Greeting& own, const GreetingBounds& bounds,
                                                  MonoTime deadline);

@@ -376,6 +376,7 @@ Result<bool> Trainer::train_step() {
       since(mark, clock_.mono_now()) - report_.data_seconds - report_.communicate_seconds;
   if (is_split()) report_.part_ranks = part_ranks();
   last_work_ = mark;
+  MUSTER_RETURN_IF_ERROR(confirm_greetings());
   MUSTER_RETURN_IF_ERROR(sum_gradients());
   MUSTER_RETURN_IF_ERROR(complete_state());
   MUSTER_RETURN_IF_ERROR(complete_copying());

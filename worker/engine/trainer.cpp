@@ -102,6 +102,7 @@ Result<TrainingSummary> Trainer::run() {
       membership_.broken(view.epoch, peer_error(outcome.error()));
       is_broken_ = true;
     }
+    greetings_.reset();
     state_under_way_.reset();
     copies_work_.reset();
     communicator_.reset();
@@ -392,8 +393,12 @@ Status Trainer::load_state() {
 /// The one that all have agreed to enter, while it holds, else the newest.
 Result<View> Trainer::next_view() {
   const std::int64_t agreed = std::exchange(agreed_epoch_, 0);
+  is_agreed_ = false;
   if (agreed > 0) {
-    if (auto view = membership_.prepared(agreed)) return *std::move(view);
+    if (auto view = membership_.prepared(agreed)) {
+      is_agreed_ = true;
+      return *std::move(view);
+    }
   }
   // Who has nothing to lose may be started again, in the hope of others.
   std::optional<MonoTime> deadline;
@@ -401,7 +406,32 @@ Result<View> Trainer::next_view() {
   return membership_.next(view_.epoch, deadline);
 }
 
+/// By rank of `next`; nothing where somebody else who comes from the present view may bring what
+/// all have to look at, or where anything is due before the next step.
+std::optional<std::vector<int>> Trainer::newcomers_of(const View& next) const {
+  if (is_split() || is_sharded() || next.stop || !has_state_ || logged_) return std::nullopt;
+  if (train_.pictures || test_.pictures) return std::nullopt;  // somebody may have to be told
+  if (is_end(standing_) || is_evaluation_due(standing_) || is_comparison_due(standing_)) {
+    return std::nullopt;
+  }
+  // Lines that others than the owner keep are told first.
+  if (keeps_files() && (owner() < 0 || !(summed_tail()[kTailRecorded] > 0))) return std::nullopt;
+  std::vector<int> newcomers;
+  bool has_owner = false;
+  for (int rank = 0; rank < next.size(); ++rank) {
+    bool is_new = true;
+    for (int before = 0; before < view_.size(); ++before) {
+      is_new = is_new && view_.number_of(before) != next.number_of(rank);
+    }
+    if (is_new) newcomers.push_back(rank);
+    has_owner = has_owner || (!is_new && next.slots[static_cast<std::size_t>(rank)] == 0);
+  }
+  if (keeps_files() && !has_owner) return std::nullopt;
+  return newcomers;
+}
+
 Result<Trainer::Outcome> Trainer::live(const View& view) {
+  newcomers_ = is_agreed_ ? newcomers_of(view) : std::nullopt;
   view_ = view;
   mesh_ = mesh_of(view_, config_.group_size());
   weights_.assign(static_cast<std::size_t>(copies()), kWeightMost);
@@ -434,6 +464,31 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   }
 }
 
+/// Where all who have trained with this process go over with it, what they say is known: it does
+/// not stand still until the last of them has been given a processor to say it.
+Result<std::vector<Greeting>> Trainer::hear(const Greeting& own) {
+  MUSTER_ASSIGN_OR_RETURN(
+      auto told,
+      Greetings::begin(all_processes(), own, {config_.logical_ranks, whole_.parameters()}));
+  if (own.foresees) {
+    MUSTER_ASSIGN_OR_RETURN(auto foreseen, told.foresee(*newcomers_, long_deadline()));
+    if (foreseen) {
+      greetings_ = std::move(told);
+      return *std::move(foreseen);
+    }
+  }
+  return told.finish(long_deadline());
+}
+
+/// Before anything of the step is final: who has not come as it was foreseen has no part in it.
+Status Trainer::confirm_greetings() {
+  if (!greetings_) return {};
+  MUSTER_ASSIGN_OR_RETURN(const std::int64_t newest, greetings_->confirm(long_deadline()));
+  greetings_.reset();
+  standing_.checkpoint_step = std::max(standing_.checkpoint_step, newest);
+  return {};
+}
+
 /// Others may be in the middle of a pass, and learn of this membership behind it, or read a
 /// checkpoint.
 Result<std::vector<Greeting>> Trainer::greet() {
@@ -451,10 +506,12 @@ Result<std::vector<Greeting>> Trainer::greet() {
     if (has_state_) own.held = optimizer_->state().held;
     own.is_whole = is_whole_;
   }
-  MUSTER_ASSIGN_OR_RETURN(
-      auto greetings,
-      exchange_greetings(all_processes(), own, {config_.logical_ranks, whole_.parameters()},
-                         long_deadline()));
+  own.trained_epoch = trained_epoch_;
+  own.foresees = newcomers_ && own.record_bytes == 0 && own.computed.empty();
+  auto heard = hear(own);
+  newcomers_.reset();
+  if (!heard) return heard.error();
+  auto& greetings = *heard;
   const auto is_checked = [](const Greeting& one) { return one.is_checked; };
   if (std::ranges::none_of(greetings, is_checked)) {
     MUSTER_RETURN_IF_ERROR(check_pictures());
@@ -582,6 +639,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   dropped_step_ = -1;
   entry.returned = std::exchange(returned_, {});
   entry.returned_from = returned_from_;
+  trained_epoch_ = view_.epoch;
   membership_.entered(entry);
   return {};
 }

@@ -80,6 +80,9 @@ class Trainer {
   Status load_state();
   Result<View> next_view();
   Result<Outcome> live(const View& view);
+  std::optional<std::vector<int>> newcomers_of(const View& next) const;
+  Result<std::vector<Greeting>> hear(const Greeting& own);
+  Status confirm_greetings();
   Result<std::vector<Greeting>> greet();
   Result<std::vector<Greeting>> find_state();
   std::vector<std::span<std::byte>> state_bytes();
@@ -321,12 +324,17 @@ class Trainer {
   bool is_summed_by_speed_ = false;  ///< they may not be even
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
-  bool lacks_state_ = false;         ///< as all others of the newest view
+  bool is_agreed_ = false;           ///< the newest view was entered so
+  /// Of it, until this process greets: those who have not made the last step with it, where what
+  /// all others will say is known.
+  std::optional<std::vector<int>> newcomers_;
+  bool lacks_state_ = false;                      ///< as all others of the newest view
   std::unique_ptr<comm::Communicator> everyone_;  ///< of the view; only where the model is split
   std::unique_ptr<comm::Communicator> members_;   ///< of them those whose group is whole
   std::unique_ptr<comm::Communicator> group_;     ///< those who have one copy with this process
   std::unique_ptr<comm::Communicator> team_;      ///< of these those with the same stage
   std::unique_ptr<comm::Communicator> communicator_;  ///< the copies: those with the same place
+  std::optional<Greetings> greetings_;                ///< foreseen, and not confirmed yet
   std::unique_ptr<comm::Work> state_under_way_;       ///< to or from this process
   std::vector<float> exchange_memory_;
   Assignment assignment_;
@@ -399,6 +407,7 @@ class Trainer {
   std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
   std::optional<MonoTime> record_waits_since_;                ///< for its disk
   bool is_record_wait_told_ = false;
+  std::int64_t trained_epoch_ = 0;                    ///< of the last membership that was entered
   std::int64_t entered_step_ = 0;                     ///< where the present membership began
   std::vector<int> entered_slots_, entered_numbers_;  ///< of its members
   bool is_broken_ = false;                            ///< it, or one that was not entered since

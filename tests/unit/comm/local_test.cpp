@@ -30,6 +30,11 @@ TEST_CASE("two groups under way at once are kept apart") {
   test::run_two_groups(ranks, kClock);
 }
 
+TEST_CASE("a group is waited for in parts: what some have sent is there before the rest") {
+  auto ranks = make_local_communicators(3, kClock);
+  test::run_waits_for_some(ranks, kClock);
+}
+
 TEST_CASE("some of the ranks are a communicator of their own, as often as they meet") {
   auto ranks = make_local_communicators(6, kClock);
   test::run_subsets(ranks, kClock);

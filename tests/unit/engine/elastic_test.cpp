@@ -304,6 +304,22 @@ TEST_CASE("a view overtakes one that all have just agreed to enter: they enter b
   CHECK(steps.at(3) == 11);  // nobody goes on without the first of them before it has the state
 }
 
+TEST_CASE("who goes over with all others begins the next step before they have come") {
+  Trial trial;
+  BetweenSteps between(8, [&](ElasticWorld& world) {
+    world.wait_connected(world.add(3));
+    world.hold(1, point::kConnect, 8 + 1);  // it has greeted nobody then
+    for (const int other : {0, 2}) world.hold(other, point::kForward, 8 + 1);
+    for (const int other : {0, 1, 2}) world.wait_held(other);
+  });
+  trial.at_step = std::ref(between);
+  const auto world = trial.run(3);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.complete == 4);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  CHECK(world->stalls() == 0);
+}
+
 TEST_CASE("a view overtakes one that some have said they are prepared for: that one is left out") {
   Trial trial;
   BetweenSteps between(8, [&](ElasticWorld& world) {

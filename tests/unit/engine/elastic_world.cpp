@@ -43,6 +43,9 @@ class WatchedWork final : public comm::Work {
     MUSTER_RETURN_IF_ERROR(real_->wait(deadline));
     return on_done_();
   }
+  Status wait_for(std::span<const int> ranks, MonoTime deadline) override {
+    return real_->wait_for(ranks, deadline);
+  }
 
  private:
   std::unique_ptr<comm::Work> real_;

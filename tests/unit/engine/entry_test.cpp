@@ -3,8 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <memory>
 #include <utility>
 #include <vector>
+
+#include "common/clock.h"
+#include "worker/comm/communicator.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -330,4 +334,109 @@ TEST_CASE("who knows its pictures tells who does not: those who train, in turn")
   CHECK(told(all, {0, 2, 5}) == Pairs{{1, 0}, {1, 2}, {1, 5}});
   // Nobody trains yet.
   CHECK(told({{}, {}, {}}, {1}) == Pairs{{0, 1}});
+}
+
+namespace {
+
+/// Three who greet each other: two come from membership 7, the third is new. What they would block
+/// for must be there, so that one thread can be all of them.
+struct Meeting {
+  SystemClock clock;
+  std::vector<std::unique_ptr<comm::Communicator>> ends = comm::make_local_communicators(3, clock);
+  std::vector<Greeting> says{survivor(), survivor(), joiner()};
+
+  static Greeting survivor() {
+    Greeting one;
+    one.has_state = true;
+    one.standing.step = 5;
+    one.trained_epoch = 7;
+    one.foresees = true;
+    return one;
+  }
+  MonoTime soon() const { return clock.mono_now() + milliseconds(20); }
+  Greetings begin(std::size_t rank) { return *Greetings::begin(*ends[rank], says[rank], {16, 0}); }
+  static Status status_of(const Result<std::vector<Greeting>>& greetings) {
+    return greetings ? Status() : Status(greetings.error());
+  }
+};
+
+const std::vector<int> kThird{2};
+
+bool is_of_another_step(const Status& status) {
+  return !status && status.error().code() == ErrorCode::kAborted;
+}
+
+}  // namespace
+
+TEST_CASE("who goes over with all others waits for the newcomers' greetings alone") {
+  Meeting meeting;
+  meeting.says[1].standing.checkpoint_step = 4;  // it has the files
+  Greetings first = meeting.begin(0), third = meeting.begin(2);
+  const auto foreseen = first.foresee(kThird, meeting.soon());
+  REQUIRE(foreseen);
+  REQUIRE(*foreseen);
+  CHECK((**foreseen)[1].has_state);
+  CHECK((**foreseen)[1].standing.step == 5);
+  CHECK_FALSE((**foreseen)[2].has_state);
+  Greetings second = meeting.begin(1);
+  REQUIRE(second.foresee(kThird, meeting.soon()));
+  for (Greetings* one : {&first, &second}) {
+    const auto newest = one->confirm(meeting.soon());
+    REQUIRE(newest);
+    CHECK(*newest == 4);
+  }
+  CHECK(third.finish(meeting.soon()));
+}
+
+TEST_CASE("who comes from the same membership without its last step ends the meeting for all") {
+  Meeting meeting;
+  meeting.says[1].standing.step = 4;
+  meeting.says[1].foresees = false;
+  meeting.says[1].computed = {{0, 8}};
+  Greetings first = meeting.begin(0), second = meeting.begin(1), third = meeting.begin(2);
+  const auto foreseen = first.foresee(kThird, meeting.soon());
+  REQUIRE(foreseen);
+  REQUIRE(*foreseen);
+  // Nobody has begun anything by then that the others would take for something else.
+  CHECK(is_of_another_step(Meeting::status_of(second.finish(meeting.soon()))));
+  CHECK(is_of_another_step(Meeting::status_of(third.finish(meeting.soon()))));
+  const auto confirmed = first.confirm(meeting.soon());
+  REQUIRE_FALSE(confirmed);
+  CHECK(confirmed.error().code() == ErrorCode::kAborted);
+}
+
+TEST_CASE("a spare, which is not asked, says the same as those who go over") {
+  Meeting meeting;
+  meeting.says[1].foresees = false;
+  Greetings first = meeting.begin(0), second = meeting.begin(1), third = meeting.begin(2);
+  REQUIRE(*first.foresee(kThird, meeting.soon()));
+  CHECK(first.confirm(meeting.soon()));
+  CHECK(second.finish(meeting.soon()));
+  CHECK(third.finish(meeting.soon()));
+}
+
+TEST_CASE("a newcomer that brings something is looked at by all before they go on") {
+  const auto meets = [](const Greeting& newcomer) {
+    Meeting meeting;
+    meeting.says[2] = newcomer;
+    Greetings first = meeting.begin(0), third = meeting.begin(2);
+    const auto foreseen = first.foresee(kThird, meeting.soon());
+    REQUIRE(foreseen);
+    CHECK_FALSE(*foreseen);
+    Greetings second = meeting.begin(1);
+    for (Greetings* one : {&first, &second, &third}) CHECK(one->finish(meeting.soon()));
+  };
+  Greeting behind = idle_at(0, 3);  // it was cut off, and has trained before
+  behind.trained_epoch = 6;
+  behind.held.clear();
+  meets(behind);
+  Greeting unchecked = joiner();
+  unchecked.is_checked = false;
+  meets(unchecked);
+  Greeting with_lines = joiner();
+  with_lines.record_bytes = 9;
+  meets(with_lines);
+  Greeting of_newer_lineage = joiner();
+  of_newer_lineage.standing.lineage = 1;
+  meets(of_newer_lineage);
 }
