@@ -180,19 +180,20 @@ void Traffic::add_to_links(int gang, std::size_t first_crossing) {
   const int domains = static_cast<int>(topology_.domains.size());
   for (std::size_t i = first_crossing; i < sender.crossings.size(); ++i) {
     const Crossing& one = sender.crossings[i];
-    for (const OnLink& other : on_link_[as_index(one.link)]) {
-      senders_[as_index(other.gang)].load = -1;
-    }
-    on_link_[as_index(one.link)].push_back({gang, i});
+    for_each_on(one.link, [&](const OnLink& other) { senders_[as_index(other.gang)].load = -1; });
+    const int entry = static_cast<int>(entries_.size());
+    entries_.push_back({gang, i, -1});
+    Users& users = on_link_[as_index(one.link)];
+    (users.first < 0 ? users.first : entries_[as_index(users.last)].next) = entry;
+    users.last = entry;
     const LinkUse use = use_of(sender, one);
     uses_[as_index(one.link)] = uses_[as_index(one.link)] + use;
     // Uplinks of switches are within a host, which no search passes over for being busy inside.
     if (one.link >= static_cast<int>(model_.links())) continue;
     int at = one.link < domains ? topology_.domains[as_index(one.link)].parent
                                 : topology_.leaf_of_node[as_index(one.link - domains)];
-    for (; at >= 0; at = topology_.domains[as_index(at)].parent) {
-      busy_inside_[as_index(at)] += use.bytes_per_second / one.bytes_per_second;
-    }
+    const double part = use.bytes_per_second / one.bytes_per_second;
+    for (; at >= 0; at = topology_.domains[as_index(at)].parent) busy_inside_[as_index(at)] += part;
   }
 }
 
@@ -236,7 +237,7 @@ Slowdown Traffic::slowdown(const std::vector<Crossing>& own, double bytes_per_fl
   for (const Crossing& ours : own) {
     if (!is_used(ours.link)) continue;
     const LinkUse added = added_use(ours, bytes_per_flow, time.step_seconds, duty);
-    for (const OnLink& there : on_link_[as_index(ours.link)]) {
+    for_each_on(ours.link, [&](const OnLink& there) {
       const Sender& sender = senders_[as_index(there.gang)];
       const Crossing& one = sender.crossings[there.crossing];
       const LinkUse others = uses_[as_index(one.link)] - use_of(sender, one);
@@ -244,7 +245,7 @@ Slowdown Traffic::slowdown(const std::vector<Crossing>& own, double bytes_per_fl
       Meeting& meeting = meetings_[as_index(there.gang)];
       if (meeting.link < 0) met.push_back(there.gang);
       if (load > meeting.load) meeting = {load, one.link};
-    }
+    });
   }
   for (const int gang : met) {
     const Sender& sender = senders_[as_index(gang)];
@@ -265,7 +266,7 @@ Slowdown Traffic::slowdown(const std::vector<Crossing>& own, double bytes_per_fl
 std::vector<api::ObjectKey> Traffic::jobs_on(int link) const {
   std::vector<api::ObjectKey> jobs;
   if (!is_used(link)) return jobs;
-  for (const OnLink& one : on_link_[as_index(link)]) jobs.push_back(job(one.gang));
+  for_each_on(link, [&](const OnLink& one) { jobs.push_back(job(one.gang)); });
   std::sort(jobs.begin(), jobs.end());
   return jobs;
 }

@@ -65,7 +65,7 @@ class Traffic {
   bool empty() const { return senders_.empty(); }
   /// By link, as StepModel numbers them; for its `others`. Holds for as long as this.
   const std::vector<LinkUse>& uses() const { return uses_; }
-  bool is_used(int link) const { return link >= 0 && !on_link_[as_index(link)].empty(); }
+  bool is_used(int link) const { return link >= 0 && on_link_[as_index(link)].first >= 0; }
   /// Of a domain's uplink and, on the mean, of its hosts' cards and the uplinks inside it: how much
   /// is used already, as a part of what they carry.
   double busy(int domain) const;
@@ -104,6 +104,11 @@ class Traffic {
   struct OnLink {
     int gang = 0;
     std::size_t crossing = 0;
+    int next = -1;  ///< of the same link, entered after it
+  };
+  /// The first and the last on a link, in entries_; -1: nobody.
+  struct Users {
+    int first = -1, last = -1;
   };
 
   /// One that is met on a link, and its exchange there with us.
@@ -121,13 +126,21 @@ class Traffic {
   double load_of(const Sender& sender) const;
   double load_on(const Sender& sender, const Crossing& one, const LinkUse& others) const;
   void add_to_links(int gang, std::size_t first_crossing);
+  /// In the order in which they came.
+  template <typename Function>
+  void for_each_on(int link, const Function& function) const {
+    for (int at = on_link_[as_index(link)].first; at >= 0; at = entries_[as_index(at)].next) {
+      function(entries_[as_index(at)]);
+    }
+  }
 
   const Topology& topology_;
   PcieSeats* seats_;
   StepModel model_;
   std::vector<LinkUse> uses_;
   std::vector<double> busy_inside_;  ///< by domain: summed over the links inside it
-  std::vector<std::vector<OnLink>> on_link_;
+  std::vector<Users> on_link_;
+  std::vector<OnLink> entries_;
   std::vector<Sender> senders_;
   std::set<std::string> gpu_resources_;
   std::vector<Unseated> unseated_;

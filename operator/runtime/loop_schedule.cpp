@@ -100,7 +100,7 @@ void OperatorLoop::check_inventory(core::Inventory& kept,
     if (const auto gang = running_gang(key)) sending.push_back(core::sending_gang(*gang, kept));
   }
   MUSTER_CHECK(std::ranges::equal(
-      sending, *cluster.sending, [](const auto& made, const auto* kept) { return made == *kept; }));
+      sending, *cluster.sending, [](const auto& made, const auto* held) { return made == *held; }));
   anew.topology = cluster.topology;
   const std::string difference = kept.difference_from(core::inventory_of(anew));
   MUSTER_CHECK_MSG(difference.empty(), difference);
