@@ -29,9 +29,11 @@ void lower_to(std::vector<int>& counts, const std::vector<std::int64_t>& free,
     return;
   }
   // Dividing in double takes two thirds of the time, and rounds up to no whole number below 2^53:
-  // more than that is free only where it is enough for more pods than are counted.
+  // more than that is free only where it is enough for more pods than are counted. Mostly another
+  // resource is scarcer, and a product says so.
   const auto each = static_cast<double>(amount);
   for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] * amount <= free[i]) continue;
     const double pods = std::clamp<double>(static_cast<double>(free[i]) / each, 0, kMaxPodsCounted);
     counts[i] = std::min(counts[i], static_cast<int>(pods));
   }

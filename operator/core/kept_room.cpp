@@ -1,6 +1,7 @@
 #include "operator/core/kept_room.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::core {
 
@@ -39,12 +40,11 @@ std::optional<NodeCaps> caps_beside(const KeptRooms& kept, const WaitingGang& ga
   for (const auto& [resource, amount] : amounts_of(gang.per_worker)) {
     const auto* free = inventory.free_of(resource);
     if (amount <= 0 || free == nullptr) continue;
-    left = *free;
     bool is_any = false;
     for (const auto& [part, times] : kept) {
       const auto* amounts = part->of(resource);
       if (amounts == nullptr) continue;
-      is_any = true;
+      if (!std::exchange(is_any, true)) left = *free;
       for (std::size_t i = 0; i < left.size(); ++i) left[i] -= times * (*amounts)[i];
     }
     if (!is_any) continue;

@@ -10,26 +10,31 @@ namespace {
 
 constexpr double kNoBound = std::numeric_limits<double>::max();
 
+double out_of(int x, int n) { return static_cast<double>(x) * (n - x); }
+
 /// The most x up to n/2 with x(n-x) <= limit; n when every x is allowed.
 int most_going_out(int n, double limit) {
   limit = std::max(0.0, limit);
-  const double half = static_cast<double>(n / 2) * (n - n / 2);
-  if (limit >= half) return n;
+  if (limit >= out_of(n / 2, n)) return n;
   const double root = std::sqrt(std::max(0.0, static_cast<double>(n) * n - 4 * limit));
   int x = static_cast<int>((n - root) / 2);
-  const auto out = [&](int count) { return static_cast<double>(count) * (n - count); };
-  while (x > 0 && out(x) > limit) --x;
-  while (x + 1 <= n / 2 && out(x + 1) <= limit) ++x;
+  while (x > 0 && out_of(x, n) > limit) --x;
+  while (x + 1 <= n / 2 && out_of(x + 1, n) <= limit) ++x;
   return x;
+}
+
+/// The same, and no more than `most`: on most hosts all of these, which takes no root to see.
+int most_going_out(int n, double limit, int most) {
+  if (most <= n / 2 && out_of(most, n) <= limit) return most;
+  return std::min(most, most_going_out(n, limit));
 }
 
 }  // namespace
 
-/// node -1: any that nobody else uses.
-int Filler::host_cap(const FillProblem& problem, int node) const {
-  const int link = node < 0 ? -1 : model_.link_of(node, problem.domain);
-  const double rate = model_.host_rate(problem.domain);
-  return most_going_out(problem.pods, model_.flows_within(bound_, problem.pods, link, rate));
+/// Of so many pods; link -1: a card that nobody else uses.
+int Filler::host_cap(const FillProblem& problem, int link, int pods) const {
+  const double flows = model_.flows_within(bound_, problem.pods, link, card_rate_);
+  return most_going_out(problem.pods, flows, pods);
 }
 
 int Filler::local_cap(const FillProblem& problem, double bound) const {
@@ -40,14 +45,14 @@ int Filler::local_cap(const FillProblem& problem, double bound) const {
 
 int Filler::allowed_on(const FillProblem& problem, int node, int big_node) const {
   int fit = std::min(room_.on_node[as_index(node)], local_cap_);
-  if (node == big_node) return fit;
+  if (fit <= 0 || node == big_node) return fit;
   if (model_.has_switches() && bound_ < kNoBound) {
     fit = std::min(fit, problem.pods);
     while (fit > 0 && !model_.switches_allow({node, fit}, problem.pods, bound_)) --fit;
   }
-  const bool is_shared =
-      traffic_ != nullptr && fit > 0 && traffic_->is_used(model_.link_of(node, problem.domain));
-  return std::min(fit, is_shared ? host_cap(problem, node) : host_cap_);
+  const int card = first_card_ < 0 ? -1 : first_card_ + node;
+  const bool is_shared = traffic_ != nullptr && traffic_->is_used(card);
+  return is_shared ? host_cap(problem, card, fit) : std::min(fit, host_cap_);
 }
 
 int Filler::leaf_cap(const FillProblem& problem, double bound, int leaf,
@@ -222,7 +227,9 @@ void Filler::fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pod
 std::optional<Filling> Filler::fill(const FillProblem& problem, double bound_seconds,
                                     const BigPlace& big) {
   bound_ = bound_seconds;
-  host_cap_ = host_cap(problem, -1);
+  first_card_ = model_.link_of(0, problem.domain);
+  card_rate_ = model_.host_rate(problem.domain);
+  host_cap_ = host_cap(problem, -1, problem.pods);
   local_cap_ = local_cap(problem, bound_seconds);
   if (!choose_leaves(problem, bound_seconds, big)) return std::nullopt;
   prefer_quiet(problem);

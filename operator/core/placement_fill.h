@@ -72,7 +72,7 @@ class Filler {
     int pods = 0;     ///< that the bound allows it
     double busy = 0;  ///< what others use of its links
   };
-  int host_cap(const FillProblem& problem, int node) const;
+  int host_cap(const FillProblem& problem, int link, int pods) const;
   int local_cap(const FillProblem& problem, double bound) const;
   int leaf_cap(const FillProblem& problem, double bound, int leaf, const BigPlace& big) const;
   bool choose_leaves(const FillProblem& problem, double bound, const BigPlace& big);
@@ -90,7 +90,9 @@ class Filler {
   const Traffic* traffic_;
   const PlacementWish& wish_;
   double bound_ = 0;
-  int host_cap_ = 0;  ///< of a host whose card nobody else uses
+  int host_cap_ = 0;     ///< of a host whose card nobody else uses
+  int first_card_ = -1;  ///< link of node 0; -1: hosts have links of their own to each other
+  double card_rate_ = 0;
   int local_cap_ = 0;
   std::vector<Pick> picks_, spare_;
   std::vector<HostShare> order_;

@@ -48,34 +48,6 @@ StepModel::StepModel(const Topology& topology, const StepWork& work,
   }
 }
 
-bool StepModel::is_fast(int domain) const {
-  const int level = topology_.domains[as_index(domain)].level;
-  return level >= 0 && topology_.levels[as_index(level)].is_fast;
-}
-
-double StepModel::host_rate(int domain) const {
-  return is_fast(domain) ? topology_.host.fast_bytes_per_second : topology_.host.bytes_per_second;
-}
-
-int StepModel::link_of(int node, int domain) const {
-  return is_fast(domain) ? -1 : static_cast<int>(topology_.domains.size()) + node;
-}
-
-LinkUse StepModel::use(int link) const {
-  return others_ == nullptr || link < 0 ? LinkUse{} : (*others_)[as_index(link)];
-}
-
-double StepModel::flows_within(double seconds, int n, int link, double bytes_per_second) const {
-  const double per_flow = work_.gradient_bytes / n;
-  const double alone = seconds * bytes_per_second / per_flow;
-  const LinkUse others = use(link);
-  if (others.flows <= 0) return alone;
-  // rate_beside the other way round.
-  const double left = bytes_per_second - others.bytes_per_second;
-  const double of_left = left > 0 ? seconds * left / per_flow : 0;
-  return std::max(alone - others.flows, of_left);
-}
-
 double StepModel::latency(int domain) const {
   const Domain& one = topology_.domains[as_index(domain)];
   const double by_height = topology_.host.latency_seconds + one.height * kLatencyPerHeight;
@@ -104,14 +76,17 @@ StepTime StepModel::step_of(double latency, double load) const {
 
 /// Fills crossings_; the lowest domain that holds all.
 int StepModel::cross(const std::vector<HostShare>& hosts, int pods) const {
-  crossings_.clear();
   const auto leaf = [&](const HostShare& host) {
     return topology_.leaf_of_node[as_index(host.node)];
   };
   const auto flows = [&](int inside) { return static_cast<double>(inside) * (pods - inside); };
   const int common = topology_.common_domain(leaf(hosts.front()), leaf(hosts.back()));
-  for (const HostShare& host : hosts) {
-    crossings_.push_back({link_of(host.node, common), flows(host.pods), host_rate(common)});
+  const int first_card = link_of(0, common);
+  const double card = host_rate(common);
+  crossings_.resize(hosts.size());
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const HostShare& host = hosts[i];
+    crossings_[i] = {first_card < 0 ? -1 : first_card + host.node, flows(host.pods), card};
     for (int d = leaf(host); d != common; d = topology_.domains[as_index(d)].parent) {
       pods_in_[as_index(d)] += host.pods;
     }

@@ -4,6 +4,7 @@
 // traffic.h.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -91,21 +92,36 @@ class StepModel {
   /// Bytes a second out of a domain.
   double uplink(int domain) const { return uplink_[static_cast<std::size_t>(domain)]; }
   /// Bytes a second out of a host, to others within `domain`.
-  double host_rate(int domain) const;
+  double host_rate(int domain) const {
+    return is_fast(domain) ? topology_.host.fast_bytes_per_second : topology_.host.bytes_per_second;
+  }
   /// One way between the hosts of `domain`.
   double latency(int domain) const;
   /// Links are numbered: uplinks by their domain, then the hosts' cards. -1: within `domain` hosts
   /// send from GPU to GPU over links of their own.
-  int link_of(int node, int domain) const;
+  int link_of(int node, int domain) const {
+    return is_fast(domain) ? -1 : static_cast<int>(topology_.domains.size()) + node;
+  }
   std::size_t links() const { return topology_.domains.size() + topology_.nodes.size(); }
   /// What others send there.
-  LinkUse use(int link) const;
+  LinkUse use(int link) const {
+    return others_ == nullptr || link < 0 ? LinkUse{} : (*others_)[as_index(link)];
+  }
   /// Seconds that x of n pods need to send to the others at a rate.
   double load_seconds(int x, int n, double rate) const {
     return static_cast<double>(x) * (n - x) * work_.gradient_bytes / n / rate;
   }
   /// The most flows that a gang of n gets through a link in so many seconds.
-  double flows_within(double seconds, int n, int link, double bytes_per_second) const;
+  double flows_within(double seconds, int n, int link, double bytes_per_second) const {
+    const double per_flow = work_.gradient_bytes / n;
+    const double alone = seconds * bytes_per_second / per_flow;
+    const LinkUse others = use(link);
+    if (others.flows <= 0) return alone;
+    // rate_beside the other way round.
+    const double left = bytes_per_second - others.bytes_per_second;
+    const double of_left = left > 0 ? seconds * left / per_flow : 0;
+    return std::max(alone - others.flows, of_left);
+  }
   /// Whether so many of a gang of n on a node load no uplink of its PCIe switches for longer; what
   /// others do there is looked at only where these alone might.
   bool switches_allow(const HostShare& host, int n, double seconds) const;
@@ -123,7 +139,10 @@ class StepModel {
     double seconds = 0;
     int number = -1;
   };
-  bool is_fast(int domain) const;
+  bool is_fast(int domain) const {
+    const int level = topology_.domains[as_index(domain)].level;
+    return level >= 0 && topology_.levels[as_index(level)].is_fast;
+  }
   SwitchLoad switch_load(const HostShare& host, int n, double at_least) const;
   int cross(const std::vector<HostShare>& hosts, int pods) const;
 
