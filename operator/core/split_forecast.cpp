@@ -67,9 +67,9 @@ class Sent {
 };
 
 /// The processes of a job that stand somewhere, and what is known of their parts.
-class Gang {
+class SplitGang {
  public:
-  Gang(const Topology& topology, const SplitWork& work, const std::vector<int>& nodes)
+  SplitGang(const Topology& topology, const SplitWork& work, const std::vector<int>& nodes)
       : topology_(topology), work_(work), nodes_(nodes), model_(topology, {}) {}
 
   double step_seconds(int micro_batches) const {
@@ -273,7 +273,7 @@ std::optional<double> split_step_seconds(const Topology& topology, const SplitWo
     micro_batches = std::max(micro_batches, part.counts.micro_batches);
   }
   if (micro_batches > std::numeric_limits<int>::max()) return std::nullopt;
-  return Gang(topology, work, nodes).step_seconds(static_cast<int>(micro_batches));
+  return SplitGang(topology, work, nodes).step_seconds(static_cast<int>(micro_batches));
 }
 
 }  // namespace muster::core

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "operator/core/copies.h"
+#include "operator/core/few_blocks.h"
 #include "operator/core/split_forecast.h"
 
 namespace muster::core {
@@ -203,6 +204,34 @@ Halves over_links(const StepModel& model, const Senders& senders) {
   return halves;
 }
 
+/// Of gradients with fewer blocks than members, each of which is on a host of its own. Absent: all
+/// have blocks, or share hosts.
+std::optional<double> of_few_blocks(const StepModel& model, const Senders& senders,
+                                    const std::vector<int>& starts, double latency) {
+  if (senders.hosts.size() != as_index(senders.count)) return std::nullopt;
+  FewBlocks work{{}, model.work().gradient_bytes, 0, latency, model.work().compute_seconds};
+  for (std::size_t member = 0; member < as_index(senders.count); ++member) {
+    const bool is_holder = member + 1 < starts.size();
+    work.sums.push_back(is_holder        ? subtrees(starts[member], starts[member + 1])
+                        : starts.empty() ? 1
+                                         : 0);
+  }
+  const std::vector<Crossing>& crossings = model.crossings(senders.hosts);
+  double uplinks = 0;
+  for (std::size_t i = 0; i < crossings.size(); ++i) {
+    const Crossing& one = crossings[i];
+    const double rate = rate_beside(model.use(one.link), one.flows, one.bytes_per_second);
+    if (i >= senders.hosts.size()) {
+      uplinks = std::max(uplinks, (1 + senders.sums.mean) * one.flows * senders.even / rate);
+    } else if (i == 0 || rate < work.bytes_per_second) {
+      work.bytes_per_second = rate;
+    }
+  }
+  const auto step = few_blocks_seconds(work);
+  if (!step) return std::nullopt;
+  return std::max(2 * latency + uplinks, *step - work.compute_seconds);
+}
+
 /// Between those on one host who send for themselves, of so many processes each.
 Halves beside_each_other(const Senders& senders, int processes, double local_rate) {
   Halves halves;
@@ -252,6 +281,11 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
   }
   time.load_seconds = (halves.scatter + halves.gather) / 2;
   time.exchange_seconds = 2 * latency + halves.scatter + halves.gather;
+  if (hosts.size() > 1) {
+    const auto overlapped = of_few_blocks(model, senders, starts, latency);
+    time.exchange_seconds =
+        std::min(time.exchange_seconds, overlapped.value_or(time.exchange_seconds));
+  }
   // The first bucket goes out when its part of the backward pass is done, and the last one when all
   // of it is.
   const double beside = std::min(time.exchange_seconds, shape.backward_seconds);

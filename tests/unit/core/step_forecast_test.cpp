@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "common/clock.h"
 #include "kernels/ops.h"
+#include "operator/core/few_blocks.h"
 #include "tests/unit/core/trees.h"
 #include "worker/comm/communicator.h"
 #include "worker/engine/assignment.h"
@@ -306,10 +308,14 @@ TEST_CASE("who adds up a whole block of a few is sent it by all, and gives it to
   // 3 blocks for 4 members: one has none of them, and three times a block comes and goes.
   CHECK(exchange(3 * kBlockBytes, 4, {16, 1, 0}) ==
         doctest::Approx(2 * (1e-3 + 3 * kBlockBytes / kRate)));
-  // On a link that carries many shares it does not matter how they are cut.
+  // Of 8 most have none, and those who have been given all go on at once.
   const double bytes = 3 * kBlockBytes;
-  CHECK(exchange(bytes, 8, {16, 1, 0}) ==
-        doctest::Approx(2 * (1e-3 + std::max(7 * kBlockBytes, 16 * bytes / 8) / kRate)));
+  const FewBlocks few{std::vector(8, 1), bytes, kRate, 1e-3, 0};
+  CHECK(exchange(bytes, 8, {16, 1, 0}) == doctest::Approx(*few_blocks_seconds(few)));
+  CHECK(exchange(bytes, 8, {16, 1, 0}) <
+        2 * (1e-3 + 7 * kBlockBytes / kRate) - 0.5 * kBlockBytes / kRate);
+  // The racks' links carry all that they carried, whoever goes on.
+  CHECK(exchange(bytes, 8, {16, 1, 0}) > 2 * (1e-3 + 16 * bytes / 8 / kRate));
 }
 
 TEST_CASE("a member that holds two sums sends both") {
