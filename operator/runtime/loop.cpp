@@ -103,6 +103,7 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       volumes_(api::parse_persistent_volume),
       claims_(api::parse_persistent_volume_claim),
       queue_(options_.seed, core::WorkQueueOptions{.observer = options_.metrics}),
+      jitter_(options_.seed),
       queue_book_(options_.clock->mono_now()),
       is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
@@ -490,8 +491,10 @@ void OperatorLoop::take(ApplyDone done) {
   if (done.create_failure) {
     const int doublings = std::min(memory.create_failures++, 10);
     memory.create_failure = std::move(done.create_failure);
-    memory.create_failure_until =
-        now_ + std::min(kCreateBackoffLeast * (1 << doublings), kCreateBackoffMost);
+    const seconds least = std::min(kCreateBackoffLeast * (1 << doublings), kCreateBackoffMost);
+    // Two gangs that took what the other lacked, as of a quota, are not to do so again and again.
+    const auto spread = static_cast<std::uint64_t>(milliseconds(least).count() / 2);
+    memory.create_failure_until = now_ + least + milliseconds(jitter_.below(spread));
     queue_.add(done.key);
     queue_.add_at(done.key, memory.create_failure_until);
     return;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/rng.h"
 #include "operator/core/kept_gangs.h"
 #include "operator/core/kept_inventory.h"
 #include "operator/core/reconcile.h"
@@ -175,6 +176,7 @@ class OperatorLoop {
   std::map<api::ObjectKey, api::ObjectKey> job_of_pod_;
   std::set<api::ObjectKey> leaving_;  ///< pods, of whomever
   core::WorkQueue queue_;
+  Rng jitter_;  ///< of what is tried again by create_failure_until
   QueueBook queue_book_;
   TopologyBook topology_book_;
   KueueBook kueue_book_;

@@ -227,6 +227,37 @@ TEST_CASE("a gang whose pods nobody makes for long says so, lets go, and is trie
   CHECK(written[3].first - written[2].first <= 2);
 }
 
+TEST_CASE("gangs that stand in each other's quota do not try at the same moments for ever") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "4")});
+  std::vector<int> tries;
+  for (int second = 0; second < 1'200 && tries.size() < 10; ++second) {
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      for (const auto& action : work.plan.actions) {
+        if (std::holds_alternative<core::CreatePod>(action)) {
+          tries.push_back(second);
+          done.status = Error(ErrorCode::kForbidden, "create Pod: exceeded quota: team");
+          done.create_failure = {"QuotaExceeded", done.status.error().message()};
+        }
+        const auto* patch = std::get_if<core::PatchStatus>(&action);
+        if (patch != nullptr) fixture.see_at_once(done, *patch, "4");
+      }
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  REQUIRE(tries.size() == 10);
+  std::set<int> pauses;  // those that have grown to their longest
+  for (std::size_t i = 5; i < tries.size(); ++i) pauses.insert(tries[i] - tries[i - 1]);
+  CHECK(pauses.size() > 1);
+  CHECK(*pauses.begin() >= 60);
+  CHECK(*pauses.rbegin() <= 92);
+}
+
 namespace {
 
 /// The pod of a job's only worker, as it was made for attempt 0 on node n.
