@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
 
 namespace muster::sim {
 namespace {
@@ -31,6 +35,12 @@ MembershipOptions quick() {
   return options;
 }
 
+struct Event {
+  std::function<void()> run;
+};
+/// Of one time in the order in which they were put there.
+using Events = std::multimap<MonoTime, Event>;
+
 enum class Life { kRuns, kFrozen, kRefuses, kSilent, kEnded };
 
 struct Node {
@@ -46,7 +56,7 @@ struct Node {
   std::int64_t told_epoch = 0;
   View told;
   std::int64_t seen_epoch = 0;
-  std::uint64_t tick_serial = 0;
+  std::optional<Events::iterator> tick;      ///< that is due
   std::vector<std::function<void()>> inbox;  ///< while frozen
 
   bool lives() const { return life == Life::kRuns || life == Life::kFrozen; }
@@ -80,10 +90,6 @@ class World {
   }
 
  private:
-  struct Event {
-    std::function<void()> run;
-  };
-
   // ---- Time
 
   void at(nanoseconds delay, std::function<void()> run) {
@@ -208,17 +214,26 @@ class World {
   void schedule_tick(std::size_t index) {
     Node& node = *nodes_[index];
     if (node.life != Life::kRuns) return;
-    const std::uint64_t serial = ++node.tick_serial;
-    const auto delay = std::max<nanoseconds>(node.membership->next_tick() - now_, nanoseconds(1));
-    at(delay, [this, index, serial] {
+    const MonoTime due = std::max(node.membership->next_tick(), now_ + nanoseconds(1));
+    if (node.tick) {
+      // Each message puts it off: of many workers, who tell each other much, most events would be
+      // ticks that were put off.
+      auto moved = events_.extract(*node.tick);
+      moved.key() = due;
+      node.tick = events_.insert(std::move(moved));
+      return;
+    }
+    const auto on_tick = [this, index] {
       Node& late = *nodes_[index];
-      if (late.tick_serial != serial || late.life != Life::kRuns) return;
+      late.tick.reset();
+      if (late.life != Life::kRuns) return;
       tell(index, [this](Membership& one) {
         // Whether or not others live, and could be in it: nothing may depend on its truth.
         if (tells_steps_) one.stepped(now_, one.view().epoch);
         one.tick(now_);
       });
-    });
+    };
+    node.tick = events_.emplace(due, Event{on_tick});
   }
 
   void act(std::size_t index) {
@@ -450,7 +465,10 @@ class World {
         ++covered[1];
         delay = span(1, 250);
       }
-      at(delay, [this, from, index = to->second, copy = *message] { deliver(from, index, copy); });
+      Message copy = i + 1 < copies ? *message : std::move(*message);
+      at(delay, [this, from, index = to->second, arriving = std::move(copy)] {
+        deliver(from, index, arriving);
+      });
     }
   }
 
@@ -720,7 +738,7 @@ class World {
   MembershipResult result_;
   MembershipPlan plan_;
   MonoTime now_{seconds(1)};
-  std::multimap<MonoTime, Event> events_;
+  Events events_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::map<WorkerId, std::size_t> index_;
   std::map<std::pair<int, int>, MonoTime> cuts_;

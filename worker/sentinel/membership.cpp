@@ -456,11 +456,13 @@ void Membership::evaluate(MonoTime now) {
     }
     give_up_misfit(now);
     drive(now);
-    describe_waiting(now);
   } else if (!is_out_) {
     evaluate_newcomer(now);
   }
   if (!is_beat_due_ && now < next_beat_) return;
+  // Not with each message: of many workers, each of whom has news of one that is silent, it would
+  // be most of the work.
+  if (is_member_) describe_waiting(now);
   send_beats();
   if (!proposal_) return;
   proposal_->is_accepting ? send_accepts(now) : send_prepares();
