@@ -145,7 +145,7 @@ inline std::vector<core::SendingGang> gangs_of(const std::vector<int>& taken, co
 struct Passes {
   int count = 50;  ///< of each row, of each kind
   std::uint64_t seed = 1;
-  int row = 0;  ///< of kRows, from 1 on; 0: all
+  int row = 0;            ///< of kRows, from 1 on; 0: all
   bool with_anew = true;  ///< those, too, that make all anew, and leave the caches cold for others
 };
 
