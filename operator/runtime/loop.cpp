@@ -23,7 +23,7 @@ constexpr seconds kUnseenMost{30};
 constexpr seconds kCreateAgainAfter{30};
 constexpr seconds kDeleteAgainAfter{5};
 constexpr seconds kCreateBackoffLeast{10};
-constexpr seconds kCreateBackoffMost{60};
+constexpr seconds kCreateBackoffMost{40};  // and up to half of it more
 /// An API server, or a webhook before it, that takes no pods for so long is told to the job, which
 /// lets go of its places until it is tried again.
 constexpr seconds kCreateDelayMost{30};

@@ -133,7 +133,8 @@ class HostNetwork(Programs):
                          {(pod["metadata"]["name"], self.addresses[pod["spec"]["nodeName"]]) for pod in pods.values()})
 
     def test_torchrun_trains_over_the_nodes_own_interface(self):
-        """Once with a fixed gang, and once with one that may be smaller, where torchrun agrees on a master by itself."""
+        """Once with a fixed gang, and once with one that may be smaller. All nodes here have one host name, and are told apart
+        all the same."""
         self.bring_torch()
         for least, name in ((2, "wires"), (1, "elastic-wires")):
             self.start(torch_job(name, [*TORCHRUN, "torch/ddp.py"], count=2, min=least, hostNetwork=True,
