@@ -1,6 +1,7 @@
 #include "tests/sim/cluster.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/contract.h"
 #include "tests/sim/engine_spec.h"
@@ -10,6 +11,9 @@ namespace {
 
 constexpr std::uint64_t kRacksOneIn = 4;
 constexpr seconds kSilentMost{40};
+/// So long is tried to empty a node of which nothing else is amiss.
+constexpr int kRoundsEmptyingMost = 24;
+constexpr int kQuietRounds = 12;
 /// Of one cohort; each alone has too little for the largest gang.
 constexpr const char* kQueues[] = {"left", "right"};
 constexpr int kQueueCpus = 3;
@@ -22,12 +26,18 @@ Json container_status(const char* state, Json content) {
 
 }  // namespace
 
-Cluster::Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& server)
-    : rng_(seed), clock_(clock), server_(server), user_(kube::make_rest_client(server)) {
+Cluster::Cluster(std::uint64_t seed, bool drains, ManualClock& clock, embedded::ApiServer& server)
+    : drains_(drains),
+      rng_(seed),
+      clock_(clock),
+      server_(server),
+      user_(kube::make_rest_client(server)) {
   // A seed of its own, so that clusters without racks are what they are.
   if (Rng(~seed).below(kRacksOneIn) == 0) {
     racks_.emplace(seed + 1, *user_);
     node_cpus_ = kNodeCpus / 2;
+  } else if (drains && Rng(seed).below(3) != 0) {
+    node_cpus_ = kNodeCpus * 2;
   }
   for (const auto& name : node_names()) create_node(name);
   for (const char* name : kQueues) create_queue(name);
@@ -214,10 +224,15 @@ void Cluster::create_job(const std::string& name) {
   // Often the first borrows what the second has a right to: so there is something to take back.
   const bool borrows = name == names_[0] && rng_.below(3) != 0;
   const bool owns = name == names_[1] && rng_.below(3) != 0;
-  const int count = borrows ? kNodeCpus : owns ? kQueueCpus : 1 + static_cast<int>(rng_.below(3));
+  // Where nodes are emptied the third has nobody to spare.
+  const bool has_least = drains_ && name == names_[2];
+  const int count = borrows     ? kNodeCpus
+                    : owns      ? kQueueCpus
+                    : has_least ? 1 + static_cast<int>(rng_.below(2))
+                                : 1 + static_cast<int>(rng_.below(3));
   Json spec{{"worker", {{"count", count}, {"resources", {{"cpu", "1"}, {"memory", "512Mi"}}}}},
             {"restart", {{"policy", "OnFailure"}, {"maxRestarts", 1000}, {"backoffSeconds", 1}}}};
-  const bool engine = borrows || rng_.below(2) == 0;
+  const bool engine = has_least || borrows || rng_.below(2) == 0;
   if (engine) {
     spec["training"] = engine_spec();
     if (rng_.below(3) == 0) {
@@ -226,8 +241,8 @@ void Cluster::create_job(const std::string& name) {
   } else {
     spec["worker"]["command"] = Json::array({"train"});
   }
-  if (borrows || (!owns && rng_.below(2) == 0)) {
-    spec["worker"]["min"] = 1;
+  if (has_least || borrows || (!owns && rng_.below(2) == 0)) {
+    spec["worker"]["min"] = has_least ? count : 1;
     spec["worker"]["max"] = 4;
   }
   if (rng_.below(6) == 0) spec["scheduling"] = "Unplaced";
@@ -249,7 +264,7 @@ void Cluster::create_job(const std::string& name) {
   const auto read = api::read_training_job(*made).first;
   if (strict) may_fail_.insert(read.meta.uid);
   // Workers of an earlier release say nothing of memberships.
-  if (engine && rng_.below(4) != 0) elastic_.insert(read.meta.uid);
+  if (has_least || (engine && rng_.below(4) != 0)) elastic_.insert(read.meta.uid);
 }
 
 std::vector<api::Pod> Cluster::pods() const {
@@ -360,6 +375,85 @@ void Cluster::drain_event() {
     const bool runs = pod.phase == api::PodPhase::kRunning && !pod.meta.deletion_time;
     if (pod.node_name == name && runs && lets_go(pod)) return evict(pod);
   }
+}
+
+/// How many of the job's workers train and are not asked to leave.
+int Cluster::training(const std::string& uid) const {
+  const auto all = pods();
+  return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const api::Pod& pod) {
+    const auto* owner = pod.meta.controller();
+    return owner != nullptr && owner->uid == uid && pod.phase == api::PodPhase::kRunning &&
+           !pod.meta.deletion_time && crews_.is_member(uid, pod);
+  }));
+}
+
+/// An eviction, where the budgets allow it. They are there so that enough train on.
+std::string Cluster::evict_if_let(const api::Pod& pod) {
+  const bool runs = pod.phase == api::PodPhase::kRunning;
+  // Of who does not run Kubernetes' budgets keep nobody.
+  if (runs && !lets_go(pod)) return "";
+  evict(pod);
+  const auto* owner = pod.meta.controller();
+  if (!runs || owner == nullptr || was_forged(owner->uid)) return "";
+  if (!crews_.is_member(owner->uid, pod)) return "";
+  for (const auto& job : jobs()) {
+    if (job.meta.uid != owner->uid || job.spec.worker.min == job.spec.worker.max) continue;
+    const int left = training(owner->uid);
+    if (left < job.spec.worker.min) {
+      return "an eviction from job " + job.meta.name + " was let through, and " +
+             std::to_string(left) + " of at least " + std::to_string(job.spec.worker.min) +
+             " train on";
+    }
+  }
+  return "";
+}
+
+/// Of a node that nobody could empty: a job that trains there says what it waits for.
+std::string Cluster::why_not_emptied(const std::vector<api::Pod>& left) {
+  for (const auto& pod : left) {
+    const auto* owner = pod.meta.controller();
+    for (const auto& job : jobs()) {
+      if (owner == nullptr || job.meta.uid != owner->uid || was_forged(owner->uid)) continue;
+      // Of workers of an earlier release nobody knows whether they train.
+      if (job.spec.training && training(owner->uid) == 0) continue;
+      const auto* running = job.status.condition("Running");
+      const std::string said = running == nullptr ? "nothing" : running->message;
+      const bool is_said = said.find("node " + emptying_) != std::string::npos ||
+                           said.find(" waits") != std::string::npos;
+      if (!is_said) {
+        return "node " + emptying_ + " cannot be emptied, and job " + job.meta.name +
+               " does not say why: " + said;
+      }
+    }
+  }
+  ++kept_;
+  return "";
+}
+
+std::string Cluster::empty_node() {
+  if (emptying_.empty()) {
+    const auto& names = node_names();
+    emptying_ = names[next_to_empty_++ % names.size()];
+    rounds_emptying_ = 0;
+    cordon(emptying_, true);
+    return "";
+  }
+  std::vector<api::Pod> left;
+  for (const auto& pod : pods()) {
+    if (pod.node_name == emptying_ && !pod.ended()) left.push_back(pod);
+  }
+  if (left.empty() || ++rounds_emptying_ > kRoundsEmptyingMost) {
+    std::string wrong = left.empty() ? "" : why_not_emptied(left);
+    emptied_ += left.empty() ? 1 : 0;
+    cordon(emptying_, false);
+    emptying_.clear();
+    return wrong;
+  }
+  for (const auto& pod : left) {
+    if (pod.meta.deletion_time) continue;
+    if (std::string wrong = evict_if_let(pod); !wrong.empty()) return wrong;
+  }
+  return "";
 }
 
 // ---- Scheduler, kubelets, workers
@@ -722,6 +816,17 @@ void Cluster::calm() {
   }
 }
 
+/// Whether others of its job have ended with 0: so does it, within moments.
+bool Cluster::is_at_end(const api::Pod& pod) const {
+  const auto* owner = pod.meta.controller();
+  const auto all = pods();
+  return std::any_of(all.begin(), all.end(), [&](const api::Pod& other) {
+    const auto* of = other.meta.controller();
+    return owner != nullptr && of != nullptr && of->uid == owner->uid &&
+           other.phase == api::PodPhase::kSucceeded;
+  });
+}
+
 /// A worker that does its part: a member ends its work with the others, one that nobody can let in
 /// gives up.
 void Cluster::finish(const api::Pod& pod) {
@@ -738,6 +843,25 @@ void Cluster::finish(const api::Pod& pod) {
 
 void Cluster::good_round() {
   if (++good_rounds_ == 3) patch_spec(names_[1], {{"suspend", false}});
+  if (!emptying_.empty()) cordon(std::exchange(emptying_, ""), false);
+  do_part(true);
+}
+
+std::string Cluster::drain_round() {
+  // First all that failed before is tried again.
+  std::string wrong = drain_rounds_ >= kQuietRounds ? empty_node() : "";
+  if (drain_rounds_++ == 0) {
+    for (const auto& job : jobs()) {
+      const bool has_budget = job.spec.worker.min < job.spec.worker.max;
+      if (job.meta.name != names_[2] || !has_budget) continue;
+      patch_spec(names_[2], {{"worker", {{"count", job.spec.worker.min}}}});
+    }
+  }
+  do_part(false);
+  return wrong;
+}
+
+void Cluster::do_part(bool ends) {
   advance_crews();
   for (const auto& pod : pods()) {
     if (pod.node_name.empty()) {
@@ -746,7 +870,7 @@ void Cluster::good_round() {
       leave(pod);
     } else if (pod.phase == api::PodPhase::kPending) {
       run(pod);
-    } else if (pod.phase == api::PodPhase::kRunning) {
+    } else if (pod.phase == api::PodPhase::kRunning && (ends || is_at_end(pod))) {
       finish(pod);
     }
   }

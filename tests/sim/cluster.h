@@ -31,7 +31,8 @@ inline constexpr const char* kDiskNode = "a";
 
 class Cluster {
  public:
-  Cluster(std::uint64_t seed, ManualClock& clock, embedded::ApiServer& server);
+  /// With `drains` there is more room, and a job that has nobody to spare.
+  Cluster(std::uint64_t seed, bool drains, ManualClock& clock, embedded::ApiServer& server);
 
   /// One thing that clusters do: bind, start, end, fail, evict, lose a node.
   void event();
@@ -61,6 +62,12 @@ class Cluster {
   void calm();
   /// One round of a cluster that does its part; every running worker ends with 0.
   void good_round();
+  /// One in which all train on, while somebody empties one node after the other, as kubectl drain
+  /// does. What went wrong; empty: nothing.
+  std::string drain_round();
+  /// How many nodes were emptied so, and how many of them a job has kept that says so.
+  int emptied() const { return emptied_; }
+  int kept() const { return kept_; }
 
   std::vector<api::Pod> pods() const;
   std::vector<api::TrainingJob> jobs() const;
@@ -106,6 +113,12 @@ class Cluster {
   void node_event();
   void cordon(const std::string& name, bool on);
   bool lets_go(const api::Pod& pod) const;
+  std::string empty_node();
+  std::string why_not_emptied(const std::vector<api::Pod>& left);
+  std::string evict_if_let(const api::Pod& pod);
+  bool is_at_end(const api::Pod& pod) const;
+  int training(const std::string& uid) const;
+  void do_part(bool ends);
   void tell_silent_nodes();
   void bind(const api::Pod& pod);
   void refuse(const api::Pod& pod);
@@ -128,6 +141,7 @@ class Cluster {
 
   mutable Seen<api::Pod> seen_pods_;
   mutable Seen<api::TrainingJob> seen_jobs_;
+  const bool drains_;
   Rng rng_;
   ManualClock& clock_;
   embedded::ApiServer& server_;
@@ -143,6 +157,9 @@ class Cluster {
   int good_rounds_ = 0;
   std::set<std::string> cut_;      ///< names of pods that the others do not hear
   std::set<std::string> elastic_;  ///< uids of jobs whose workers speak of memberships
+  std::string emptying_;           ///< the node that is being emptied; empty: none
+  std::size_t next_to_empty_ = 0;
+  int drain_rounds_ = 0, rounds_emptying_ = 0, emptied_ = 0, kept_ = 0;
 };
 
 }  // namespace muster::sim

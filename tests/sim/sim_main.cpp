@@ -51,6 +51,11 @@ struct Totals {
     elastic["came back after that"] += result.resumed;
     elastic["placed as required"] += result.required;
     elastic["joined as required"] += result.required_joins;
+    elastic["came to spare"] += result.spares;
+    elastic["trained to spare"] += result.spares_joined;
+    elastic["left, no more to spare"] += result.spares_left;
+    elastic["nodes emptied"] += result.emptied;
+    elastic["nodes not emptied"] += result.kept;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };

@@ -17,6 +17,7 @@ namespace {
 constexpr int kEvents = 300;
 constexpr int kCalmRounds = 240;
 constexpr int kMaxTurns = 4000;
+constexpr int kDrainRounds = 100;
 constexpr seconds kResync{300};
 
 /// A machine's own clocks: as fast as it likes, and set by whoever likes.
@@ -88,7 +89,7 @@ class Simulation {
         rng_(seed),
         faults_(seed + 1),
         server_({&clock_, seed}),
-        cluster_(seed + 2, clock_, server_) {
+        cluster_(seed + 2, drains_, clock_, server_) {
     faults_.meanwhile = [this] { cluster_.event(); };
     faults_.foreign_write = [this](const std::string& path) { cluster_.foreign_write(path); };
     faults_.judge = [this](const kube::HttpRequest& request) { return judge(request); };
@@ -111,6 +112,8 @@ class Simulation {
     result_.coverage = faults_.coverage;
     for (const auto& [uid, before] : seen_) result_.restarts += before.restarts;
     result_.joins = cluster_.joins();
+    result_.emptied = cluster_.emptied();
+    result_.kept = cluster_.kept();
     result_.secrets = secrets_;
     result_.required = judged_.required;
     result_.required_joins = judged_.joined;
@@ -178,6 +181,9 @@ class Simulation {
     if (drains_ && rng_.below(6) == 0) {
       cluster_.drain_event();
       for (int i = 0; i < 6; ++i) turn();
+      // A drain takes its time, and those who train speak meanwhile.
+      if (rng_.below(2) == 0) post_reports(any());
+      if (rng_.below(3) == 0) clock_.advance(seconds(rng_.below(16)));
       return;
     }
     if (cluster_.has_racks() && rng_.below(5) == 0) {
@@ -479,6 +485,7 @@ class Simulation {
     }
     result_.replacements += std::max(0, status.replacements - before.replacements);
     result_.resizes += before.target > 0 && status.target_workers != before.target ? 1 : 0;
+    count_spares(status, before);
     before = {status.membership_epoch,
               status.observed_generation,
               step,
@@ -516,6 +523,21 @@ class Simulation {
     const std::string who = "job " + job.meta.name;
     if (job.status.placement.size() > size + 1) say(who + " has more than one worker to spare");
     if (!drains_) say(who + " has a worker to spare for no drain");
+  }
+
+  /// Of changes of the size alone nothing is counted.
+  void count_spares(const api::TrainingJobStatus& status, const Before& before) {
+    const int size = status.target_workers;
+    if (before.target != size || status.placement.empty() || before.placed.empty()) return;
+    const auto beyond = [&](int slot) { return slot >= size; };
+    const bool had = beyond(before.placed.rbegin()->first);
+    const bool has = beyond(status.placement.back().slot);
+    const auto members_now = members(status);
+    const bool trained = !before.members.empty() && beyond(*before.members.rbegin());
+    const bool trains = !members_now.empty() && beyond(*members_now.rbegin());
+    result_.spares += has && !had ? 1 : 0;
+    result_.spares_left += had && !has ? 1 : 0;
+    result_.spares_joined += trains && !trained ? 1 : 0;
   }
 
   void check_taken_back(const api::TrainingJob& job, const Before& before) {
@@ -615,6 +637,18 @@ class Simulation {
                        [](const auto& job) { return job.status.finished(); });
   }
 
+  /// Each node is emptied while all train on.
+  void drain() {
+    for (int round = 0; round < kDrainRounds && ok(); ++round) {
+      for (auto& process : processes_) post_reports(*process);
+      settle();
+      check();
+      check_queues();
+      if (std::string wrong = cluster_.drain_round(); !wrong.empty()) say(std::move(wrong));
+      clock_.advance(seconds(5));
+    }
+  }
+
   void calm() {
     faults_.on = false;
     faults_.without_quota.clear();
@@ -622,6 +656,7 @@ class Simulation {
     for (auto& process : processes_) process->clock.heal();
     cluster_.calm();
     check();
+    if (drains_) drain();
     std::map<std::string, int> preempted;
     for (const auto& [uid, before] : seen_) preempted[uid] = before.taken_back.preemptions;
     for (int round = 0; round < kCalmRounds && ok(); ++round) {

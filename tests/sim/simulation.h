@@ -20,6 +20,10 @@ struct SeedResult {
   std::int64_t shrinks = 0, preemptions = 0, resumed = 0;  ///< what was taken back, and came back
   /// Gangs that were placed within a required level on several nodes, and slots that joined one.
   std::int64_t required = 0, required_joins = 0;
+  /// Workers that came while nodes were emptied, who of them trained, and who went again.
+  std::int64_t spares = 0, spares_joined = 0, spares_left = 0;
+  /// Nodes that were emptied while all did their part, and those whose workers had to stay.
+  std::int64_t emptied = 0, kept = 0;
   std::vector<std::string> secrets;  ///< what nobody may have been told
 };
 
