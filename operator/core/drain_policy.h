@@ -25,9 +25,9 @@ bool has_spare(const JobSnapshot& snapshot, const GangView& gang);
 /// Whether these slots, ascending, can be a spare worker's alone.
 bool are_spare(const JobSnapshot& snapshot, const std::vector<int>& slots);
 
-/// Of a gang that trains: workers that run and do not train yet. An eviction must not count on them,
-/// though their pods are ready. Of one with a spare also those who are not there yet: none can be
-/// spared meanwhile, and so they are counted before Kubernetes counts them.
+/// Of a gang that trains: workers that run and do not train yet. An eviction must not count on
+/// them, though their pods are ready. Of one with a spare also those who are not there yet: none
+/// can be spared meanwhile, and so they are counted before Kubernetes counts them.
 int not_yet_members(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Whether a spare has nobody to stand in for.

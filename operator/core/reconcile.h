@@ -67,7 +67,8 @@ struct JobSnapshot {
   /// pods_verdict() of this spec where it is known already: it costs as much as making a pod.
   std::optional<Status> pods_verdict;
   /// minAvailable of the job's PodDisruptionBudget as this operator has left it, 0 = there is none;
-  /// kBudgetUnsure: a write of it failed, and may have been done; absent: not known. `budget_failed`: that could not be done a moment ago. Hints as well.
+  /// kBudgetUnsure: a write of it failed, and may have been done; absent: not known.
+  /// `budget_failed`: that could not be done a moment ago. Hints as well.
   std::optional<int> budget;
   bool budget_failed = false;
   /// How long each of lasting_facts() has been so, by a clock that never leaps; absent: it is new.

@@ -80,8 +80,7 @@ class Run {
   Status operator()(const core::SetDisruptionBudget& action) {
     const Status done = set_budget(action.budget);
     note_budget(done, action.budget.min_available);
-    return done ? done
-                : done.error().with("disruption budget " + action.budget.meta.key().text());
+    return done ? done : done.error().with("disruption budget " + action.budget.meta.key().text());
   }
   Status operator()(const core::RemoveDisruptionBudget& action) {
     const Status done = remove_budget(action.key);
