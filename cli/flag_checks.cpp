@@ -56,6 +56,11 @@ std::string about_missing_value(const std::string& text) {
   return text.substr(0, middle) + ": needs a value (" + type + "), and none is given";
 }
 
+std::string usage_sentence(const CLI::App* app, const CLI::Error& error) {
+  return app->get_name() + ": " + about_missing_value(error.what()) +
+         "\nRun with --help for more information.\n";
+}
+
 }  // namespace
 
 CLI::Validator whole_number(std::int64_t least, std::uint64_t most) {
@@ -85,6 +90,7 @@ void check_all_values(CLI::App& app) {
         return is_read ? std::string() : "must be true or false" + and_not(value);
       },
       "");
+  app.failure_message(usage_sentence);
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     for (CLI::Option* option : command->get_options()) {
       if (option == command->get_help_ptr() || is_read_by_kubectl(*option)) continue;
@@ -101,11 +107,6 @@ std::string about_cut_flag(const CLI::App& app, const std::vector<std::string>& 
     return app.get_name() + ": " + name + ": " + kEmpty + " behind =\n";
   }
   return "";
-}
-
-std::string usage_sentence(const CLI::App* app, const CLI::Error& error) {
-  return app->get_name() + ": " + about_missing_value(error.what()) +
-         "\nRun with --help for more information.\n";
 }
 
 }  // namespace muster::cli

@@ -19,7 +19,5 @@ void check_all_values(CLI::App& app);
 /// A sentence about a "--name=" among `arguments`, which would take the next one for its value;
 /// empty where there is none.
 std::string about_cut_flag(const CLI::App& app, const std::vector<std::string>& arguments);
-/// What is printed of whatever could not be read.
-std::string usage_sentence(const CLI::App* app, const CLI::Error& error);
 
 }  // namespace muster::cli

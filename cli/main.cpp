@@ -234,7 +234,8 @@ CLI::App* add_completion(CLI::App& app, std::string& shell) {
   completion->footer("  source <(muster completion bash)\n  muster completion fish | source");
   completion->add_option("SHELL", shell, "bash, zsh or fish")
       ->required()
-      ->check(muster::cli::one_of({muster::cli::kCompletionShells.begin(), muster::cli::kCompletionShells.end()}));
+      ->check(muster::cli::one_of(
+          {muster::cli::kCompletionShells.begin(), muster::cli::kCompletionShells.end()}));
   return completion;
 }
 
@@ -261,6 +262,13 @@ std::string about_unknown_command(const CLI::App& app, const std::vector<std::st
          names + "\n";
 }
 
+/// A sentence about what CLI11 would misread, or say too little of; empty where there is nothing.
+std::string about_misread(const CLI::App& app, int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const std::string unknown = about_unknown_command(app, arguments);
+  return unknown.empty() ? muster::cli::about_cut_flag(app, arguments) : unknown;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -285,14 +293,10 @@ int main(int argc, char** argv) {
   std::string shell;
   const CLI::App* completion = add_completion(app, shell);
   muster::cli::check_all_values(app);
-  app.failure_message(muster::cli::usage_sentence);
   if (const auto words = words_to_complete(argc, argv)) {
     return muster::cli::complete_command(app, *words, own_environment(), clock);
   }
-  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  const std::string unknown = about_unknown_command(app, arguments);
-  const std::string refused =
-      unknown.empty() ? muster::cli::about_cut_flag(app, arguments) : unknown;
+  const std::string refused = about_misread(app, argc, argv);
   if (!refused.empty()) {
     std::fputs(refused.c_str(), stderr);
     return muster::contract::exit_code::kUsage;
