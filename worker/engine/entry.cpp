@@ -441,9 +441,9 @@ struct Greetings::Told {
   comm::Communicator& communicator;
   const Greeting own;
   const GreetingBounds bounds;
-  std::vector<GreetingWire> wires;  ///< by rank
-  std::vector<int> newcomers;       ///< of foresee()
-  std::unique_ptr<comm::Work> work;
+  std::vector<GreetingWire> wires;   ///< by rank
+  std::vector<int> newcomers;        ///< of foresee()
+  std::unique_ptr<comm::Work> work;  ///< nullptr for who is alone
 };
 
 Greetings::Greetings(std::unique_ptr<Told> told) : told_(std::move(told)) {}
@@ -455,6 +455,7 @@ Result<Greetings> Greetings::begin(comm::Communicator& communicator, const Greet
                                    const GreetingBounds& bounds) {
   auto told = std::make_unique<Told>(communicator, own, bounds);
   told->own_wire() = wire_of(own);
+  if (communicator.size() == 1) return Greetings(std::move(told));
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
   for (int peer = 0; peer < communicator.size(); ++peer) {
@@ -467,7 +468,7 @@ Result<Greetings> Greetings::begin(comm::Communicator& communicator, const Greet
 }
 
 Result<std::vector<Greeting>> Greetings::finish(MonoTime deadline) {
-  MUSTER_RETURN_IF_ERROR(told_->work->wait(deadline));
+  if (told_->work) MUSTER_RETURN_IF_ERROR(told_->work->wait(deadline));
   comm::Communicator& communicator = told_->communicator;
   const auto& [own, bounds, wires] = std::tie(told_->own, told_->bounds, told_->wires);
   std::vector<Greeting> greetings;
@@ -506,7 +507,7 @@ Result<std::optional<std::vector<Greeting>>> Greetings::foresee(std::span<const 
                                                                 MonoTime deadline) {
   MUSTER_CHECK(told_->own.foresees && told_->own.computed.empty() && told_->own.held.empty());
   told_->newcomers.assign(newcomers.begin(), newcomers.end());
-  MUSTER_RETURN_IF_ERROR(told_->work->wait_for(newcomers, deadline));
+  if (told_->work) MUSTER_RETURN_IF_ERROR(told_->work->wait_for(newcomers, deadline));
   std::vector<Greeting> greetings(told_->wires.size(), told_->own);
   for (const int rank : newcomers) {
     const GreetingWire& wire = told_->wires[static_cast<std::size_t>(rank)];
@@ -519,7 +520,7 @@ Result<std::optional<std::vector<Greeting>>> Greetings::foresee(std::span<const 
 }
 
 Result<std::int64_t> Greetings::confirm(MonoTime deadline) {
-  MUSTER_RETURN_IF_ERROR(told_->work->wait(deadline));
+  if (told_->work) MUSTER_RETURN_IF_ERROR(told_->work->wait(deadline));
   std::int64_t newest = -1;
   for (int rank = 0; rank < told_->communicator.size(); ++rank) {
     const GreetingWire& wire = told_->wires[static_cast<std::size_t>(rank)];
