@@ -350,6 +350,10 @@ NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) c
     return NodeRefusal::kCordoned;
   }
   for (const auto& [key, value, effect] : one.taints) {
+    if (key == kUnreadTaint) {
+      if (counts_closed_) continue;
+      return NodeRefusal::kCordoned;
+    }
     const api::Node::Taint taint{key, value, effect};
     const bool keeps_out = effect == "NoSchedule" || effect == "NoExecute";
     const bool counts = counts_closed_ && is_for_a_while(taint);

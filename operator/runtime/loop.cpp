@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/node_terms.h"
 #include "operator/core/witness.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
@@ -48,8 +49,16 @@ Result<JobRecord> parse_record(const Json& json) {
 }
 
 /// Of a node whose newest version cannot be read nobody knows what it has: no further worker comes
-/// to it, and those that are there stay.
-bool outdate_node(api::Node& node) { return !std::exchange(node.unschedulable, true); }
+/// to it, whatever its job tolerates, and those that are there stay.
+bool outdate_node(api::Node& node) {
+  bool is_news = !std::exchange(node.unschedulable, true);
+  const api::Node::Taint unread{std::string(core::kUnreadTaint), "", "NoSchedule"};
+  if (std::find(node.taints.begin(), node.taints.end(), unread) == node.taints.end()) {
+    node.taints.push_back(unread);
+    is_news = true;
+  }
+  return is_news;
+}
 
 template <typename T>
 void tell_unreadable(kube::Store<T>& store, api::Kind kind) {

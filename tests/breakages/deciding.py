@@ -42,8 +42,10 @@ BREAKAGES = [
              "    listed_unreadable_.insert(unreadable_.begin(), unreadable_.end());\n", "test_kube"),
     Breakage("who makes an unreadable object again and again fills the memory", STORE, " && untold_.size() < kUnreadableMost;", ";",
              "test_kube"),
-    Breakage("workers come to a node that cannot be read any more", LOOP, "return !std::exchange(node.unschedulable, true);",
-             "return node.unschedulable;", "test_runtime"),
+    Breakage("workers come to a node that cannot be read any more", LOOP, "  bool is_news = !std::exchange(node.unschedulable, true);\n",
+             "  return node.unschedulable;\n  bool is_news = false;\n", "test_runtime"),
+    Breakage("workers that tolerate everything come to a node that cannot be read any more", "operator/core/inventory.cpp",
+             "    if (key == kUnreadTaint) {\n", "    if (false) {\n", "test_runtime"),
     # Who asks
     Breakage("made-up tokens fill the room of all that wait to be reviewed", REVIEW, "      if (!at_once && is_line_full(question.line)) {",
              "      if (!at_once && question.line == \"?\") {", "test_endpoint"),

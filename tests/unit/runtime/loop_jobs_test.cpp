@@ -296,25 +296,34 @@ TEST_CASE("a worker that is drained is no restart: the loop tells that its node 
 }
 
 TEST_CASE("a node that cannot be read any more takes no further worker, and is still there") {
+  const char* before = "{}";
+  SUBCASE("") {}
+  SUBCASE("one that was cordoned before") { before = R"({"unschedulable": true})"; }
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
   Json broken = *parse_json(ready_node("n", "{}"));
   broken["status"]["allocatable"]["cpu"] = "many";
+  Json tolerant = *parse_json(JobsFixture::job("c", "1", "1", "{}"));
+  tolerant["spec"]["worker"]["tolerations"] = Json::array({{{"operator", "Exists"}}});
   fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
   fixture.list(api::Kind::kTrainingJob,
                {JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1, "targetWorkers": 1,
                   "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})"),
-                JobsFixture::job("b", "1", "1", "{}")});
-  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+                JobsFixture::job("b", "1", "1", "{}"), dump_json(tolerant)});
+  fixture.list(api::Kind::kNode, {ready_node("n", before)});
   fixture.list(api::Kind::kNode, {dump_json(broken)});
   loop.step();
   for (const auto* patch : fixture.planned.actions_on<core::PatchStatus>("a")) {
     CHECK(patch->status.placement.size() == 1);
   }
-  const auto waits = fixture.planned.actions_on<core::PatchStatus>("b");
-  REQUIRE(waits.size() == 1);
-  CHECK(waits[0]->status.placement.empty());
-  CHECK(waits[0]->status.condition("Admitted")->reason == "GangWaiting");
+  // Whatever a job tolerates.
+  for (const char* job : {"b", "c"}) {
+    CAPTURE(job);
+    const auto waits = fixture.planned.actions_on<core::PatchStatus>(job);
+    REQUIRE(waits.size() == 1);
+    CHECK(waits[0]->status.placement.empty());
+    CHECK(waits[0]->status.condition("Admitted")->reason == "GangWaiting");
+  }
 }
 
 TEST_CASE("a new leader goes on counting how long a pod does not start, and asks clocks once") {
