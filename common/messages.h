@@ -92,7 +92,6 @@ struct MembershipChange {
   bool is_of_members() const;
 };
 
-/// Sent by the sentinel of every slot, at most one a second, and once at the end.
 /// A process with a part of a model that is split: its counts of a step, and what that takes it, of
 /// late.
 struct PartReport {
@@ -103,6 +102,7 @@ struct PartReport {
   bool operator==(const PartReport&) const = default;
 };
 
+/// Sent by the sentinel of every slot, at most one a second, and once at the end.
 struct ProgressReport {
   std::string job;
   int slot = 0;
