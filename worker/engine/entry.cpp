@@ -596,12 +596,19 @@ Status tell_checks(comm::Communicator& communicator, const std::vector<Telling>&
 
 std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greeting>& greetings,
                                   int owner) {
+  const auto source = [&](int rank) { return plan.source[static_cast<std::size_t>(rank)]; };
+  const auto has_lines = [&](int rank) {
+    const Greeting& keeper = greetings[static_cast<std::size_t>(rank)];
+    return keeper.has_state && keeper.record_bytes > 0;
+  };
+  const bool owner_trains = owner >= 0 && source(owner) == owner;
   std::vector<Telling> tellings;
   for (int rank = 0; rank < static_cast<int>(greetings.size()); ++rank) {
-    const int source = plan.source[static_cast<std::size_t>(rank)];
-    const Telling one = owner >= 0 ? Telling{rank, owner} : Telling{source, rank};
-    const Greeting& keeper = greetings[static_cast<std::size_t>(one.from)];
-    if (one.from != one.to && keeper.has_state && keeper.record_bytes > 0) tellings.push_back(one);
+    const bool is_given_state = source(rank) != rank;
+    if (owner >= 0 && rank != owner && has_lines(rank)) tellings.push_back({rank, owner});
+    const int keeper = owner < 0 ? source(rank) : owner;
+    const bool is_told = is_given_state && (owner < 0 || owner_trains) && has_lines(keeper);
+    if (is_told && keeper != rank) tellings.push_back({keeper, rank});
   }
   return tellings;
 }

@@ -48,13 +48,14 @@ void LineWriter::run() {
 /// All of them at once: a disk that is slow is asked less often.
 void LineWriter::write_waiting(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return !is_writing_; });
-  const std::string lines = std::exchange(waiting_, {});
+  writing_ = std::exchange(waiting_, {});
   const std::int64_t count = added_;
   is_writing_ = true;
   lock.unlock();
-  Status status = lines.empty() ? Status() : options_.write(lines);
+  Status status = writing_.empty() ? Status() : options_.write(writing_);
   lock.lock();
   is_writing_ = false;
+  writing_.clear();
   if (status) {
     written_ = waiting_.empty() ? added_ : count;
   } else {
@@ -92,6 +93,13 @@ Status LineWriter::write(std::string_view lines) {
 std::int64_t LineWriter::added() const {
   const std::lock_guard lock(mutex_);
   return added_;
+}
+
+std::string LineWriter::unwritten() const {
+  const std::lock_guard lock(mutex_);
+  std::string lines = writing_ + waiting_;
+  (void)take_surplus(lines);
+  return lines;
 }
 
 Result<bool> LineWriter::wait(std::int64_t count, milliseconds most) {

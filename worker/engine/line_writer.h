@@ -48,6 +48,8 @@ class LineWriter {
 
   /// Lines that were added so far.
   std::int64_t added() const;
+  /// Those that may not be in the file yet, the newest MiB.
+  std::string unwritten() const;
   /// Whether the first `count` of them have been written or dropped; waits so long at most.
   /// Errors: of `write`, the first one.
   Result<bool> wait(std::int64_t count, milliseconds most);
@@ -66,6 +68,7 @@ class LineWriter {
   // All below: under mutex_.
   std::condition_variable changed_;
   std::string waiting_;  ///< lines whose writing has not begun
+  std::string writing_;  ///< those before them, while is_writing_, when nobody changes it
   std::int64_t added_ = 0, written_ = 0;
   bool is_writing_ = false;
   Status status_;

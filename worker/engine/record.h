@@ -73,8 +73,8 @@ class Record {
   /// after close(). Nothing to do for a record that is not open.
   std::function<Status()> sync();
 
-  /// The lines in memory, of a record that is not open.
-  const std::string& lines() const { return buffer_; }
+  /// The lines in memory that no file may have: all of a record that is not open.
+  std::string lines() const { return is_open() ? writer_->unwritten() : buffer_; }
   void forget_lines() { buffer_.clear(); }
   /// Adds others' lines() that are newer than the last step of this one.  Errors: as open.
   /// Blocks: for the disk, where there are any.

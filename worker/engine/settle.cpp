@@ -187,16 +187,17 @@ Status Trainer::share_record(const std::vector<Greeting>& greetings, const Entry
   return is_split() ? share_recorded() : Status();
 }
 
-/// Lines that others kept while the process with the files was away. They go before the state: who
-/// has that has all lines of it, too, whoever dies.
+/// Lines that others kept while the process with the files was away, or that its disk has not taken
+/// yet. They go before the state: who has that has all lines of it, too, whoever dies.
 Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPlan& plan) {
   if (is_owner()) MUSTER_RETURN_IF_ERROR(open_record(plan.standing));
   const auto tellings = plan_telling(plan, greetings, owner());
   std::vector<std::string> texts;
   if (!tellings.empty()) {
     MUSTER_ASSIGN_OR_RETURN(
-        texts, tell_records(*communicator_, greetings, tellings, record_.lines(), deadline()));
+        texts, tell_records(*communicator_, greetings, tellings, kept_lines_, deadline()));
   }
+  kept_lines_.clear();
   const bool is_given_state = plan.source[static_cast<std::size_t>(rank())] != rank();
   if (is_given_state && !is_owner()) forget_record();
   // Without room for them the owner ends here, before the others hear that it has them and forget

@@ -499,7 +499,9 @@ Result<std::vector<Greeting>> Trainer::greet() {
   own.is_checked = is_data_checked();
   own.data = read_digest_;
   own.has_state = has_state_;
-  own.record_bytes = record_.is_open() ? 0 : record_.lines().size();
+  // Of a record whose disk answers all have the last line, and the file the others.
+  kept_lines_ = !record_.is_open() || record_waits_since_ ? record_.lines() : "";
+  own.record_bytes = kept_lines_.size();
   own.computed = sums_->computed();
   own.logged = logged_;
   if (is_sharded()) {

@@ -406,6 +406,7 @@ class Trainer {
   RecordedStep line_;               ///< of the step made last, without the hash
   std::int64_t recorded_step_ = 0, recorded_evaluation_ = 0;  ///< the last ones in the record
   std::optional<MonoTime> record_waits_since_;                ///< for its disk
+  std::string kept_lines_;                                    ///< of what it has greeted with
   bool is_record_wait_told_ = false;
   std::int64_t trained_epoch_ = 0;                    ///< of the last membership that was entered
   std::int64_t entered_step_ = 0;                     ///< where the present membership began

@@ -935,3 +935,30 @@ TEST_CASE("whoever dies while slot 0 is away, its record lacks nothing") {
     CHECK(record_of(directory.path()) == record_of(calm.path()));
   }
 }
+
+TEST_CASE("who joins while the record's disk gives no answer has its lines, whoever dies") {
+  const test::TempDirectory calm, directory;
+  Trial trial;
+  trial.config.checkpoint_path = calm.path();
+  trial.config.checkpoint_every_steps = 1'000;  // none is begun on such a disk
+  trial.run(1);
+  trial.config.checkpoint_path = directory.path();
+  std::atomic<bool> is_held = false;
+  trial.before = [&](ElasticWorld& world) {
+    world.save_in_place();
+    world.hold_record([&] { return is_held.load(); });
+  };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 6) is_held = true;
+    if (step == 10) world.wait_for(world.add(1));
+    if (step == 16) world.doom(0, point::kScatter);
+    if (step == 24) {
+      world.wait_ended(0);
+      is_held = false;
+      world.add(0);
+    }
+  };
+  const auto world = trial.run(1);
+  CHECK(ends_of(*world, trial.steps).complete == 2);
+  CHECK(record_of(directory.path()) == record_of(calm.path()));
+}

@@ -375,6 +375,7 @@ void ElasticWorld::run(int number) {
   lock.unlock();
   engine::TrainingHooks hooks;
   hooks.saves_in_place = saves_in_place_;
+  hooks.is_record_held = is_record_held_;
   hooks.on_state = [&](std::int64_t step, std::span<const float> parameters,
                        const engine::OptimizerState& optimizer) {
     on_state_(number, step, parameters, optimizer);

@@ -66,6 +66,8 @@ class ElasticWorld {
   void share_hosts(int slots) { slots_of_host_ = slots; }
   /// Checkpoints are on the disk before the step after theirs begins; before the start.
   void save_in_place() { saves_in_place_ = true; }
+  /// While `is_held` the record's disk gives no answer, where checkpoints are saved in place.
+  void hold_record(std::function<bool()> is_held) { is_record_held_ = std::move(is_held); }
   /// The members at the start: they form the first view together. That of slot 0 has `doom`.
   void start(int workers, std::string_view doom = {});
   /// So many of the trainers that die next are started again, as their sentinels do.
@@ -138,6 +140,7 @@ class ElasticWorld {
   OnDivision on_division_;
   std::optional<TransferWatch> transfer_watch_;
   bool saves_in_place_ = false;
+  std::function<bool()> is_record_held_;
   int slots_of_host_ = 1;
   std::atomic<std::uint64_t> reads_ = 0;
   std::unique_ptr<Shared> shared_;

@@ -78,14 +78,17 @@ TEST_CASE("lines are added while the disk gives no answer, and written in their 
   }
   CHECK(writer.added() == 100);
   CHECK_FALSE(*writer.wait(1, milliseconds(1)));
+  CHECK(writer.unwritten() == all);
   file.answer();
   file.wait_asked(2);
   CHECK(*writer.wait(1, seconds(60)));
+  CHECK(line(0) + writer.unwritten() == all);
   CHECK_FALSE(*writer.wait(2, milliseconds(1)));
   CHECK(file.text() == line(0));
   file.answer();
   CHECK(writer.wait(100).has_value());
   CHECK(file.text() == all);
+  CHECK(writer.unwritten().empty());
 }
 
 TEST_CASE("of lines that wait for the disk the newest MiB is kept") {
