@@ -252,10 +252,10 @@ BREAKAGES = [
              "                                      : receive_state(plan, entry));\n"
              "  MUSTER_RETURN_IF_ERROR(share_record(greetings, plan));\n", "recovery_seeds"),
     Breakage("lines of steps that are lost again are told", ENTRY,
-             "one.from != one.to && keeper.has_state && keeper.record_bytes", "one.from != one.to && keeper.record_bytes",
+             "keeper.has_state && keeper.record_bytes > 0", "keeper.record_bytes > 0",
              "recovery_seeds"),
     Breakage("who joins while the files are away is told no lines", ENTRY,
-             "owner >= 0 ? Telling{rank, owner} : Telling{source, rank}", "owner >= 0 ? Telling{rank, owner} : Telling{rank, rank}",
+             "is_given_state && (owner < 0 || owner_trains) && has_lines(keeper)", "is_given_state && owner_trains && has_lines(keeper)",
              "recovery_seeds"),
     Breakage("who is given another state keeps its own lines", SETTLE,
              "  if (is_given_state && !is_owner()) forget_record();\n", "", "recovery_seeds"),
