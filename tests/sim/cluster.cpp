@@ -418,8 +418,9 @@ std::string Cluster::why_not_emptied(const std::vector<api::Pod>& left) {
       if (job.spec.training && training(owner->uid) == 0) continue;
       const auto* running = job.status.condition("Running");
       const std::string said = running == nullptr ? "nothing" : running->message;
-      const bool is_said = said.find("node " + emptying_) != std::string::npos ||
-                           said.find(" waits") != std::string::npos;
+      const bool is_said =
+          said.find("node " + emptying_) != std::string::npos ||
+          said.find(" wait") != std::string::npos;  // "worker 1 waits", "2 workers wait"
       if (!is_said) {
         return "node " + emptying_ + " cannot be emptied, and job " + job.meta.name +
                " does not say why: " + said;

@@ -355,7 +355,7 @@ TEST_CASE("a name taken by a stranger is told, and the job starts once it is fre
   world.settle();
   CHECK(world.has_pod(stranger.meta.name));
   CHECK(world.pods().size() == 1);  // no part of the gang holds capacity
-  world.pass(seconds(12));
+  world.pass(seconds(16));
   // Attempts are never used twice, so the next one has names of its own.
   CHECK(world.pods().size() == 3);
   CHECK(world.job("digits").status.is_true("Admitted"));

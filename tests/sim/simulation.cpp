@@ -367,8 +367,8 @@ class Simulation {
     return "";
   }
 
-  /// An operator that sees late writes what was right before. While nodes are emptied those who do
-  /// not train yet are counted on top of that, at most all of a gang and its spare.
+  /// An operator that sees late writes what was right before. Those who run and do not train yet
+  /// are counted on top of that, at most all of a gang.
   std::string judge_least(const std::string& uid, const Json& least) {
     std::set<Json> ever = leasts_[uid];
     for (const auto& job : cluster_.jobs()) {
@@ -376,9 +376,8 @@ class Simulation {
     }
     if (ever.empty()) return "a budget of no job";
     if (!least.is_number_integer()) return "a budget without a number";
-    const int beyond = drains_ ? kNodeCpus : 0;
     const bool is_right = std::any_of(ever.begin(), ever.end(), [&](const Json& one) {
-      return one <= least && least.get<int>() <= one.get<int>() + beyond;
+      return one <= least && least.get<int>() <= one.get<int>() + kNodeCpus;
     });
     return is_right ? "" : "a budget of another number than spec's";
   }
