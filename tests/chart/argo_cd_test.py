@@ -118,7 +118,7 @@ class Keys(unittest.TestCase):
         with open(f"{self.directory.name}/kubectl", "w", encoding="utf-8") as file:
             file.write(KUBECTL)
         os.chmod(file.name, 0o755)
-        make, another, put = re.findall(r"^ *```sh\n(.*?)^ *```$", page(), re.M | re.S)
+        make, another, put, other_key = re.findall(r"^ *```sh\n(.*?)^ *```$", page(), re.M | re.S)
         self.run_block(make)
         before = self.secret()
         self.assertEqual(set(before), {"ca.crt", "ca.key", "master-key"})
@@ -133,6 +133,11 @@ class Keys(unittest.TestCase):
         self.assert_authority("ca")
         self.assert_authority("previous-ca")
         self.assertEqual(set(after), set(before))
+        self.run_block(f"rm *ca.crt *ca.key master-key\n{other_key}")
+        last = self.secret()
+        self.assertEqual(last.pop("previous-master-key"), before["master-key"])
+        self.assertNotEqual(last.pop("master-key"), before["master-key"])
+        self.assertEqual(last, {name: after[name] for name in ("ca.crt", "ca.key")})
 
 
 if __name__ == "__main__":
