@@ -38,10 +38,11 @@ namespace {
 
 /// The flags of every kubectl, passed on as they are.
 void add_cluster_flags(CLI::App& command, KubectlFlags& flags) {
-  command.add_option("-n,--namespace", flags.namespace_name, "default: that of the context")
+  command.add_option("-n,--namespace", flags.namespace_name, "default: the context's")
       ->type_name("NAME");
-  command.add_option("--context", flags.context, "of the kubeconfig")->type_name("NAME");
-  command.add_option("--kubeconfig", flags.kubeconfig, "another than kubectl's own")
+  command.add_option("--context", flags.context, "context of the kubeconfig")->type_name("NAME");
+  command
+      .add_option("--kubeconfig", flags.kubeconfig, "kubeconfig to use (default: kubectl's own)")
       ->type_name("FILE");
 }
 
@@ -57,27 +58,28 @@ struct Help {
 
 constexpr Help kGetHelp{"List the jobs of a namespace",
                         "  muster get\n  muster get -A -o wide\n  muster get digits -w"};
-constexpr Help kDescribeHelp{"Tell what happened to a job, what it waits for, what would help", ""};
+constexpr Help kDescribeHelp{"Show what happened to a job, what it waits for and what would help",
+                             ""};
 constexpr Help kLogsHelp{
-    "Print what the workers of a job said, in the order of time",
-    "Each line has its worker in front. Of a failed job the worker that failed first comes first.\n"
+    "Print the logs of a job's workers, merged by time",
+    "Each line begins with its worker. Of a failed job the worker that failed first comes first.\n"
     "\n  muster logs digits -f\n  muster logs digits --slot 1 --tail 100"};
-constexpr Help kSuspendHelp{
-    "Stop a job and give its resources back",
-    "It goes on later from the checkpoint on the claim that\n"
-    "spec.training.checkpoint.volumeClaimName names. Without a claim it begins anew, and of a\n"
-    "program of your own stays what that has saved itself."};
-constexpr Help kResumeHelp{"Let a suspended job start again, from the checkpoint on its claim", ""};
+constexpr Help kSuspendHelp{"Stop a job and give its resources back",
+                            "The job continues later from the checkpoint on the claim that\n"
+                            "spec.training.checkpoint.volumeClaimName names. Without a claim it "
+                            "starts from the beginning;\n"
+                            "a program of your own keeps what it has saved itself."};
+constexpr Help kResumeHelp{"Start a suspended job again, from the checkpoint on its claim", ""};
 constexpr Help kFetchHelp{
-    "Copy the model of a complete job here, of another its newest checkpoint",
-    "It comes out of the claim that spec.training.checkpoint.volumeClaimName names. A pod of the\n"
-    "worker image mounts the claim read-only, with your rights, and is deleted in the end.\n"
+    "Copy the model of a complete job, or the newest checkpoint of another, to this machine",
+    "It is read from the claim that spec.training.checkpoint.volumeClaimName names. A pod of the\n"
+    "worker image mounts the claim read-only, with your rights, and is deleted afterwards.\n"
     "\n  muster fetch digits --output models/digits"};
 
-constexpr Help kPlanHelp{"Tell where and when a job would start, before it is submitted",
-                         "The operator's own rules, on the cluster as it is now, or as it was "
-                         "saved in a file. Ends with\n"
-                         "0 when the job would start now, with 3 when it would wait.\n"
+constexpr Help kPlanHelp{"Show where and when a job would start, before it is submitted",
+                         "Applies the operator's own rules to the cluster as it is now, or as it "
+                         "was saved in a file.\nExit code: 0 when the job would start now, 3 when "
+                         "it would wait.\n"
                          "\n  muster plan examples/digits.yaml --set spec.worker.count=4\n"
                          "  muster plan examples/digits.yaml --cluster cluster.json -o json"};
 
@@ -85,12 +87,12 @@ using Run = std::function<int(Kubectl&, const Display&)>;
 
 void add_get(CLI::App& command, GetOptions& get) {
   command.add_option("JOB", get.names, "names of TrainingJobs (default: all)");
-  command.add_flag("-A,--all-namespaces", get.all_namespaces, "of all namespaces");
-  command.add_option("-o,--output", get.output, "wide, json, yaml or name")
+  command.add_flag("-A,--all-namespaces", get.all_namespaces, "list the jobs of all namespaces");
+  command.add_option("-o,--output", get.output, "output format: wide, json, yaml or name")
       ->check(one_of({"wide", "json", "yaml", "name"}))
       ->type_name("FORM");
-  command.add_option("-l,--selector", get.selector, "of labels")->type_name("LABELS");
-  command.add_flag("-w,--watch", get.watches, "a row for every change, until Ctrl-C");
+  command.add_option("-l,--selector", get.selector, "label selector")->type_name("LABELS");
+  command.add_flag("-w,--watch", get.watches, "print a row for every change, until Ctrl-C");
 }
 
 /// Empty, or why no kubectl reads this as a time. CLI11 puts the flag in front.
@@ -115,29 +117,29 @@ std::string since_verdict(const std::string& text) {
 void add_logs(CLI::App& command, LogsOptions& logs) {
   add_job(command, logs.job);
   command.add_flag("-f,--follow", logs.follows,
-                   "also workers that come later, until the job is over");
+                   "keep printing, also of workers that start later, until the job is over");
   command.add_option("--tail", logs.tail, "lines of each worker (default: all)")
       ->type_name("N")
       ->check(whole_number(-1, 1'000'000'000));
-  command.add_option("--since", logs.since, "no older lines than this: 30s, 5m, 2h")
+  command.add_option("--since", logs.since, "only lines newer than this: 30s, 5m, 2h")
       ->type_name("TIME")
       ->check(since_verdict);
-  command.add_option("--slot", logs.slots, "of this worker alone; may be repeated")
+  command.add_option("--slot", logs.slots, "only this worker; may be repeated")
       ->type_name("N")
       ->check(whole_number(0, 4095))
       ->allow_extra_args(false);
   command
       .add_option("--container", logs.container,
-                  "of this container of the pods: a sidecar, or another of initContainers")
+                  "only this container of the pods: a sidecar, or another of initContainers")
       ->type_name("NAME");
-  command.add_flag("--timestamps", logs.has_stamps, "lines begin with their time");
+  command.add_flag("--timestamps", logs.has_stamps, "print the time in front of each line");
 }
 
 void add_suspend(CLI::App& command, SuspendOptions& suspend, std::int64_t& timeout,
                  const char* until) {
   add_job(command, suspend.job);
   command.add_flag("--wait", suspend.waits, until);
-  command.add_option("--timeout", timeout, "of --wait, in seconds (default 300)")
+  command.add_option("--timeout", timeout, "how long --wait waits, in seconds (default 300)")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86'400));
 }
@@ -146,10 +148,11 @@ void add_fetch(CLI::App& command, FetchOptions& fetch, std::int64_t& timeout) {
   add_job(command, fetch.job);
   command.add_option("--output", fetch.output, "directory (default muster-fetch/<job>)")
       ->type_name("DIR");
-  command.add_flag("--model", fetch.model_only, "nothing but model.safetensors");
-  command.add_option("--image", fetch.image, "of the pod (default: that of the workers)")
+  command.add_flag("--model", fetch.model_only, "only model.safetensors");
+  command.add_option("--image", fetch.image, "image of the pod (default: the workers')")
       ->type_name("IMAGE");
-  command.add_option("--timeout", timeout, "until the pod runs, in seconds (default 120)")
+  command
+      .add_option("--timeout", timeout, "how long to wait for the pod, in seconds (default 120)")
       ->type_name("SECONDS")
       ->check(whole_number(1, 3'000));
 }
@@ -158,13 +161,13 @@ void add_plan(CLI::App& command, PlanOptions& plan) {
   add_job_file(command, plan.file, plan.overrides);
   command
       .add_option("--cluster", plan.cluster,
-                  "of nodes, pods, jobs and queues as kubectl get -o json has saved them")
+                  "saved cluster: nodes, pods, jobs and queues from kubectl get -o json")
       ->type_name("FILE");
   command
       .add_option("--price-list", plan.price_list,
-                  "what nodes cost (YAML), to tell what the job would")
+                  "what nodes cost (YAML), to show what the job would cost")
       ->type_name("FILE");
-  command.add_option("-o,--output", plan.output, "json: for scripts")
+  command.add_option("-o,--output", plan.output, "output format: json, for scripts")
       ->check(one_of({"json"}))
       ->type_name("FORM");
 }

@@ -40,15 +40,14 @@ using muster::cli::ViewMode;
 
 constexpr const char* kVersion = MUSTER_VERSION;
 
-constexpr const char* kRunDescription =
-    "Run a job on this machine, with processes in place of pods";
+constexpr const char* kRunDescription = "Run a job on this machine, with processes instead of pods";
 constexpr const char* kRunFooter =
     "The operator is the same as in a cluster.\n\n"
     "  muster run examples/digits.yaml\n"
     "  muster run examples/digits.yaml --set spec.worker.count=3 --output /tmp/digits\n\n"
-    "Ctrl-C stops with a checkpoint; the same command goes on from it, with the same bits. The\n"
-    "output directory gets model.safetensors, report.json, logs/ and checkpoints/. After SIGUSR1\n"
-    "the job has as many workers as spec.worker.count in FILE says now, within min and max.";
+    "Ctrl-C stops with a checkpoint; the same command continues from it, with the same bits. The\n"
+    "output directory gets model.safetensors, report.json, logs/ and checkpoints/. On SIGUSR1 the\n"
+    "job is resized to what spec.worker.count in FILE says now, between min and max.";
 
 /// Blocks SIGINT, SIGTERM, SIGHUP and `others` in this thread and all that it will start, and gives
 /// the descriptor that tells of them.
@@ -109,27 +108,30 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
   CLI::App* run = app.add_subcommand("run", kRunDescription);
   run->footer(kRunFooter);
   muster::cli::add_job_file(*run, options.file, options.overrides);
-  run->add_option("--output", options.output,
-                  "directory of the run (default muster-out/<job>); one spec each, an unfinished "
-                  "run goes on, a finished one is trained anew")
+  run->add_option(
+         "--output", options.output,
+         "directory of the run (default muster-out/<job>), for one spec; an unfinished run in "
+         "it is continued, a finished one is trained again")
       ->type_name("DIR");
-  run->add_option("--hash-every", options.local.hash_every,
-                  "steps between two SHA-256 of the parameters in the report (default 1; 0: none, "
-                  "but that of the end)")
+  run->add_option(
+         "--hash-every", options.local.hash_every,
+         "steps between two SHA-256 of the parameters in the report (default 1; 0: only the "
+         "last)")
       ->type_name("N")
       ->check(muster::cli::whole_number(0, std::uint64_t{1} << 40));
-  run->add_option("--log-level", options.local.log_level, "of the workers' logs (default info)")
+  run->add_option("--log-level", options.local.log_level,
+                  "level of the workers' logs (default info)")
       ->type_name("LEVEL")
       ->check(muster::cli::one_of({"debug", "info", "warning", "error"}));
   run->add_option("--metrics-port", options.local.metrics_port,
                   "serve Prometheus metrics on 127.0.0.1: the operator's on N, those of the worker "
-                  "of slot i on N + 1 + i")
+                  "in slot i on N + 1 + i")
       ->type_name("N")
       ->check(muster::cli::whole_number(1, 65'535));
   run->add_option("--price-list", options.price_list,
-                  "what nodes cost (YAML); the report and the metrics tell what the job has cost")
+                  "what nodes cost (YAML); report and metrics then show what the job has cost")
       ->type_name("FILE");
-  run->add_flag("--quiet", is_quiet, "say nothing while the job runs; the end is still told");
+  run->add_flag("--quiet", is_quiet, "print nothing while the job runs, only how it ended");
 }
 
 CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
@@ -137,18 +139,19 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       "prove", "Train a job undisturbed and under kills and resizes, and compare every bit");
   prove->footer(
       "  muster prove examples/digits.yaml --workers 1,3,5 --kills 6 --seed 7\n\n"
-      "Trains twice at once on this machine: with one worker that nothing happens to, and with\n"
-      "workers that are killed, frozen, cut off, sent away and resized by a schedule from the\n"
-      "seed. Ends with 0 when the parameters are equal after every step, with 3 and the first\n"
-      "step that differs otherwise, or when training was over before all kills were made.");
+      "Trains twice at once on this machine: with one undisturbed worker, and with workers that "
+      "are\n"
+      "killed, frozen, cut off, sent away and resized by a schedule that the seed determines.\n"
+      "Exit code: 0 when the parameters are equal after every step; 3 when they are not, with the\n"
+      "first step that differs, or when training was over before all kills were made.");
   muster::cli::add_job_file(*prove, options.file, options.overrides);
   prove
       ->add_option("--output", options.output,
-                   "directory of both runs (default muster-out/prove-<job>); made anew")
+                   "directory of both runs (default muster-out/prove-<job>); it is replaced")
       ->type_name("DIR");
   prove
       ->add_option("--workers", options.sizes,
-                   "worker counts to move between (default 1,3,5); the first is the start")
+                   "worker counts to move between, beginning with the first (default 1,3,5)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("N,...")
@@ -156,13 +159,12 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
   prove->add_option("--kills", options.kills, "deaths of trainers and workers (default 5)")
       ->type_name("N")
       ->check(muster::cli::whole_number(0, 10'000));
-  prove->add_option("--seed", options.seed, "of the schedule (default 1)")
+  prove->add_option("--seed", options.seed, "seed of the schedule (default 1)")
       ->type_name("S")
       ->check(muster::cli::whole_number(0, std::numeric_limits<std::uint64_t>::max()));
   prove
       ->add_option("--pace", options.pace_ms,
-                   "least milliseconds of a step (default 25), so that there is something to "
-                   "disturb")
+                   "least milliseconds of a step, so that there is time to disturb it (default 25)")
       ->type_name("MS")
       ->check(muster::cli::whole_number(0, 60'000));
   return prove;
@@ -170,8 +172,7 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
 
 CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
   CLI::App* simulate = app.add_subcommand(
-      "simulate",
-      "Replay jobs of the past on a saved cluster, by the operator's rules and others'");
+      "simulate", "Replay past jobs on a saved cluster, by the operator's rules and by others'");
   simulate->footer(
       "  muster simulate jobs.csv --cluster cluster.json\n"
       "  muster simulate --cluster cluster.json\n\n"
@@ -185,17 +186,21 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
   simulate->add_option("--cluster", options.cluster, "saved cluster (JSON or YAML)")
       ->required()
       ->type_name("FILE");
-  simulate->add_option("--rules", options.rules, "to compare (default: all)")
+  simulate->add_option("--rules", options.rules, "rules to compare (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("RULE,...")
       ->check(muster::cli::one_of(muster::cli::kSimulateRules));
   simulate
-      ->add_option("--checkpoint-minutes", options.checkpoint_minutes,
-                   "a job that has to stop loses what it ran since (default 30; 0: all of it)")
+      ->add_option(
+          "--checkpoint-minutes", options.checkpoint_minutes,
+          "minutes between checkpoints; a job that has to stop loses what it ran since the last "
+          "(default 30; 0: no checkpoints)")
       ->type_name("N")
       ->check(muster::cli::whole_number(0, 100'000));
-  simulate->add_option("-o,--output", options.output, "json: for scripts, with every job")
+  simulate
+      ->add_option("-o,--output", options.output,
+                   "output format: json, for scripts, with every job")
       ->check(muster::cli::one_of({"json"}))
       ->type_name("FORM");
   return simulate;
@@ -203,14 +208,16 @@ CLI::App* add_simulate(CLI::App& app, muster::cli::SimulateOptions& options) {
 
 CLI::App* add_tokenize(CLI::App& app, muster::cli::TokenizeOptions& options) {
   CLI::App* tokenize =
-      app.add_subcommand("tokenize", "Make a shard of tokens of texts, by a GPT-2's vocabulary");
+      app.add_subcommand("tokenize", "Tokenize texts into a shard, by a GPT-2 vocabulary");
   tokenize->footer(
       "  muster tokenize book.txt --vocabulary gpt2 --output data/train.bin\n\n"
       "The vocabulary is a directory with vocab.json and merges.txt, as Hugging Face keeps them.\n"
       "Every text begins with the token <|endoftext|>, where the vocabulary has it. The shard is\n"
       "what spec.training.data.train.tokens.files takes.");
-  tokenize->add_option("TEXT", options.texts, "files of any bytes, at most 1 GiB each")->required();
-  tokenize->add_option("--vocabulary", options.vocabulary, "of vocab.json and merges.txt")
+  tokenize->add_option("TEXT", options.texts, "text files, of any bytes, at most 1 GiB each")
+      ->required();
+  tokenize
+      ->add_option("--vocabulary", options.vocabulary, "directory with vocab.json and merges.txt")
       ->required()
       ->type_name("DIR");
   tokenize->add_option("--output", options.output, "the shard; a file of that name is replaced")
@@ -229,8 +236,8 @@ bool reads_standard_input(const CLI::App& app) {
 }
 
 CLI::App* add_completion(CLI::App& app, std::string& shell) {
-  CLI::App* completion =
-      app.add_subcommand("completion", "Print a script by which a shell completes muster's words");
+  CLI::App* completion = app.add_subcommand(
+      "completion", "Print a script that completes muster's commands in a shell");
   completion->footer("  source <(muster completion bash)\n  muster completion fish | source");
   completion->add_option("SHELL", shell, "bash, zsh or fish")
       ->required()

@@ -147,23 +147,28 @@ struct LateFlag {
   const char* help;
 };
 constexpr LateFlag kLateFlags[] = {
-    {"leader-elect-lease-duration", "DURATION", "a standby waits for so long (default 15s)"},
-    {"leader-elect-renew-deadline", "DURATION", "a leader gives up after so long (default 10s)"},
-    {"leader-elect-retry-period", "DURATION", "between two tries (default 2s)"},
-    {"metrics-bind-address", "[HOST]:PORT", "metrics; 0 = not served (default :8443)"},
+    {"leader-elect-lease-duration", "DURATION",
+     "how long a standby waits for a silent leader (default 15s)"},
+    {"leader-elect-renew-deadline", "DURATION",
+     "a leader that cannot renew for this long gives up (default 10s)"},
+    {"leader-elect-retry-period", "DURATION",
+     "time between two tries to get or renew the lease (default 2s)"},
+    {"metrics-bind-address", "[HOST]:PORT",
+     "address of the metrics; 0 = not served (default :8443)"},
     {"health-probe-bind-address", "[HOST]:PORT",
-     "/healthz and /readyz; 0 = not served (default :8081)"},
-    {"endpoint-bind-address", "[HOST]:PORT", "workers' endpoint (default :9443)"},
-    {"resync-period", "DURATION", "every job is looked at so often (default 300s)"},
+     "address of /healthz and /readyz; 0 = not served (default :8081)"},
+    {"endpoint-bind-address", "[HOST]:PORT", "address of the workers' endpoint (default :9443)"},
+    {"resync-period", "DURATION",
+     "how often every job is reconciled without a reason (default 300s)"},
     {"pod-start-timeout", "DURATION",
-     "a worker whose node did not start its pod after so long lets go of it, and with it a gang "
-     "that cannot begin without (default 1h)"},
-    {"node-agent-period", "DURATION", "the node agent looks at sysfs so often (default 60s)"},
+     "a worker whose pod its node has not started for this long gives up its place, and so does a "
+     "gang that cannot begin without it (default 1h)"},
+    {"node-agent-period", "DURATION", "how often the node agent reads sysfs (default 60s)"},
 };
 
 void add_cluster_flags(CLI::App& app, Flags& flags) {
   app.add_option("--kubeconfig", flags.kubeconfig,
-                 "of the cluster (default: the pod's own surroundings)")
+                 "kubeconfig of the cluster (default: the pod's own service account)")
       ->type_name("FILE");
   app.add_option("--namespace", flags.namespace_name, "watch this namespace only (default: all)")
       ->type_name("NAME");
@@ -185,10 +190,11 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
 }
 
 void add_node_agent_flags(CLI::App& app, Flags& flags) {
-  app.add_option("--node-agent", flags.node_agent,
-                 "be no operator, but the agent of this node: it keeps the node's annotation "
-                 "muster.dev/pcie as sysfs has it; only --kubeconfig and --log-level count beside "
-                 "(default: none)")
+  app.add_option(
+         "--node-agent", flags.node_agent,
+         "run as the agent of this node instead of the operator: it keeps the node's "
+         "annotation muster.dev/pcie as sysfs has it; of the other flags only --kubeconfig, "
+         "--log-level and the agent's own count (default: none)")
       ->type_name("NODE");
   app.add_option("--sysfs", flags.sysfs, "where the node agent reads (default /sys)")
       ->type_name("DIR");
@@ -196,12 +202,13 @@ void add_node_agent_flags(CLI::App& app, Flags& flags) {
 
 void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
   app.add_flag("--metrics-secure,!--no-metrics-secure", flags.metrics_secure,
-               "metrics behind TLS and the API server's word (default true)");
-  app.add_option("--endpoint-url", flags.endpoint_url,
-                 "what workers are told (default https://muster-endpoint.<namespace>.svc:9443)")
+               "serve metrics over TLS, to those whom the API server authorizes (default true)");
+  app.add_option(
+         "--endpoint-url", flags.endpoint_url,
+         "the endpoint's URL for workers (default https://muster-endpoint.<namespace>.svc:9443)")
       ->type_name("URL");
   app.add_option("--endpoint-server-name", flags.endpoint_server_name,
-                 "one more name in the endpoint's certificate (default: none)")
+                 "an additional name in the endpoint's certificate (default: none)")
       ->type_name("NAME");
   app.add_option("--master-dir", flags.master_dir,
                  "directory with ca.crt, ca.key and master-key; without it the endpoint is plain "
@@ -216,26 +223,26 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
       ->check(CLI::Range(0, 65'535));
   app.add_option(
          "--pod-groups", flags.pod_groups,
-         "version of scheduling.k8s.io whose PodGroup tells the cluster's scheduler that "
-         "the pods of a gang are bound together or not at all: v1beta1 (Kubernetes 1.37) or "
-         "v1alpha2 (1.36, by the feature gate GenericWorkload); left out where the cluster has "
-         "none (default: none)")
+         "version of scheduling.k8s.io whose PodGroup makes the cluster's scheduler bind "
+         "the pods of a gang together or not at all: v1beta1 (Kubernetes 1.37) or v1alpha2 "
+         "(1.36, with the feature gate GenericWorkload); leave out where the cluster has none "
+         "(default: none)")
       ->type_name("VERSION")
       ->check(CLI::IsMember({"v1beta1", "v1alpha2"}));
   app.add_option("--admission-policies", flags.admission_policies,
-                 "ValidatingAdmissionPolicies that must stand, each with a binding of its name; "
-                 "their loss is said in log and metrics; given again, all of them (default: none)")
+                 "ValidatingAdmissionPolicies that must exist, each with a binding of its name; a "
+                 "missing one is reported in log and metrics; may be repeated (default: none)")
       ->type_name("NAME,NAME...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->check([](const std::string& name) {
         return is_dns_label(name) ? std::string() : "must be names of policies with commas between";
       });
-  app.add_option("--pod-metadata", flags.pod_metadata,
-                 "labels and annotations that pods get from their job's own metadata, where it has "
-                 "them: names, or with a * at the end what names begin with; never below "
-                 "muster.dev, kubernetes.io (but app.kubernetes.io) and k8s.io; given again, all "
-                 "of them (default: none)")
+  app.add_option(
+         "--pod-metadata", flags.pod_metadata,
+         "labels and annotations that pods copy from their job's metadata: names, or prefixes "
+         "that end with *; never below muster.dev, kubernetes.io (except "
+         "app.kubernetes.io) and k8s.io; may be repeated (default: none)")
       ->type_name("NAME,NAME...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
@@ -244,8 +251,8 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
         return right ? std::string() : right.error().message();
       });
   app.add_option("--host-network-namespaces", flags.host_network_namespaces,
-                 "namespaces whose own programs may be in the network of their nodes "
-                 "(spec.worker.hostNetwork), * for all; given again, all of them (default: none)")
+                 "namespaces whose own programs may use the network of their nodes "
+                 "(spec.worker.hostNetwork), * for all; may be repeated (default: none)")
       ->type_name("NAME,NAME...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
@@ -255,10 +262,10 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
                    : "must be names of namespaces with commas between, or *";
       });
   app.add_option("--price-list", flags.price_list,
-                 "what nodes cost (YAML); status.cost of jobs is counted by it, until the next "
-                 "start (default: none)")
+                 "what nodes cost (YAML), read once at the start, for status.cost of jobs "
+                 "(default: none)")
       ->type_name("FILE");
-  app.add_option("--log-level", texts.log_level, "least that is logged (default info)")
+  app.add_option("--log-level", texts.log_level, "lowest level that is logged (default info)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
 }
