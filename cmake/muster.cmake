@@ -27,7 +27,7 @@ find_package(Threads REQUIRED)
 option(MUSTER_UNITY "Compile the files of a target in batches" ON)
 set(MUSTER_BATCH_MOST 20)
 
-# The numerics contract (ARCHITECTURE.md): a product and a sum are fused only where the code says so.
+# The numerics contract (docs/numerics.md): a product and a sum are fused only where the code says so.
 # This holds for every object of the project, not just the kernels.
 add_compile_options(-ffp-contract=off -fno-fast-math)
 

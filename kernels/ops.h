@@ -1,7 +1,7 @@
 // The operations of the engine, one per file below cpu/ (always built, and the truth in tests) and
 // cuda/.
 //
-// Numerics contract `fp32-chain/1` (ARCHITECTURE.md). All matrices are row-major fp32 and do not
+// Numerics contract `fp32-chain/1` (docs/numerics.md). All matrices are row-major fp32 and do not
 // overlap. GEMM outputs are one fused-multiply-add chain from +0 in ascending k; the result never
 // depends on the instruction set, the number of threads, how many rows are computed together, or
 // where a buffer starts. Reductions inside a row: 16 virtual lanes (element i goes to lane i mod

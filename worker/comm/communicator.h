@@ -1,7 +1,5 @@
 // Bytes between the trainer processes of one membership epoch. A communicator moves bytes and never
-// adds: every sum of the training step is done by kernels/ in a fixed order (ARCHITECTURE.md,
-// numerics).
-//
+// adds: every sum of the training step is done by kernels/ in a fixed order (docs/numerics.md).
 // The interface is shaped so that TCP, shared memory, NVLink and NCCL all fit: grouped sends and
 // receives on caller-owned buffers, completion by a handle, abort from any thread.
 #pragma once

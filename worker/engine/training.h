@@ -211,7 +211,7 @@ struct TrainingSummary {
   float loss = 0;
   double accuracy = -1;
   std::int64_t model_parameters = 0;
-  std::string model_sha256;  ///< block hash of the parameters (ARCHITECTURE.md)
+  std::string model_sha256;  ///< block hash of the parameters (docs/numerics.md)
   std::string data_sha256;
   std::uint64_t sent_bytes = 0;
   std::uint64_t logical_rank_computations = 0;
