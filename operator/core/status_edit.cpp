@@ -92,6 +92,8 @@ Plan write_status(const JobSnapshot& snapshot, api::TrainingJobStatus status, Pa
   const api::TrainingJob& job = snapshot.job;
   status.observed_generation = std::max(job.meta.generation, job.status.observed_generation);
   if (status == job.status) return plan;
+  // Of a gang that an operator started which did not tell: workers have been given this one.
+  if (status.key_id.empty() && !status.placement.empty()) status.key_id = snapshot.key_id;
   count_cost(status, snapshot);
   // One that was never written lacks the zeroes, too; columns would be blank.
   const bool is_first = job.status == api::TrainingJobStatus{};

@@ -99,12 +99,18 @@ bool starts(const GangInfo& info, int slot) {
 }
 
 /// The same start of the same job, whoever has come and gone since. The job key is not compared: a
-/// gang keeps the one it began with, so that a replaced master key does not part its workers.
+/// gang keeps the one it began with (knows_better), so that a replaced master key does not part its
+/// workers.
 bool is_same_gang(const GangInfo& a, const GangInfo& b) {
   const bool same_start = a.start_attempt >= 0 && a.start_attempt == b.start_attempt;
   return a.job_uid == b.job_uid &&
          (same_start || (a.epoch == b.epoch && a.attempt_of_slot == b.attempt_of_slot)) &&
          a.processes == b.processes && a.threads == b.threads && a.training == b.training;
+}
+
+/// Whether what is told of the same gang now is its own key, where another one stood in for it.
+bool knows_better(const GangInfo& now, const GangInfo& before) {
+  return now.is_key_sure && !before.is_key_sure;
 }
 
 class LocalAuthenticator final : public Authenticator {
@@ -510,7 +516,12 @@ void EndpointHandler::set_gang(GangInfo gang) {
     const std::lock_guard lock(mutex_);
     Gang& entry = gangs_[gang.job];
     const bool stays = !entry.workers.empty() && is_same_gang(entry.info, gang);
-    if (stays) gang.job_key = entry.info.job_key;
+    // All who started here have the key that they were told, and prove that one to each other.
+    const bool has_started_here = !entry.start_body.empty();
+    if (stays && (has_started_here || !knows_better(gang, entry.info))) {
+      gang.job_key = entry.info.job_key;
+      gang.is_key_sure = entry.info.is_key_sure;
+    }
     std::map<int, Worker> before = std::exchange(entry.workers, {});
     workers_ += gang.attempt_of_slot.size() - before.size();
     for (const auto& [slot, attempt] : gang.attempt_of_slot) {

@@ -132,6 +132,10 @@ void OperatorLoop::take_trust(WorkerTrust trust) {
   if (options_.master_keys == trust.master_keys) return;
   options_.master_keys = std::move(trust.master_keys);
   know_key();
+  // Secrets come to one replica later than to another, which may have started gangs meanwhile.
+  for (const auto& [key, memory] : memory_) {
+    if (memory.gang && !memory.gang->is_key_sure) queue_.add(key);
+  }
 }
 
 void OperatorLoop::know_key() {
@@ -868,7 +872,14 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
                     memory.gang->start_attempt == gang.start_attempt &&
                     memory.gang->attempt_of_slot == gang.attempt_of_slot &&
                     memory.gang->pod_of_slot == gang.pod_of_slot;
-  if (same) return;
+  if (same && memory.gang->is_key_sure) return;
+  const std::string& master_key = key_of(options_.master_keys, job.status.key_id);
+  const auto id = key_id(master_key);
+  const auto secret = job_key(master_key, job.meta.uid);
+  MUSTER_CHECK_MSG(id.has_value() && secret.has_value(), "job key");
+  gang.is_key_sure = *id == job.status.key_id;
+  if (same && !gang.is_key_sure) return;
+  gang.job_key = *secret;
   gang.processes = job.spec.worker.processes;
   gang.threads = job.spec.worker.threads;
   if (job.spec.training) {
@@ -876,9 +887,6 @@ void OperatorLoop::update_endpoint(const JobRecord& record, Memory& memory) {
     training.split = api::split_of(job);
     gang.training = dump_json(api::training_to_json(training));
   }
-  const auto secret = job_key(key_of(options_.master_keys, job.status.key_id), job.meta.uid);
-  MUSTER_CHECK_MSG(secret.has_value(), "job key");
-  gang.job_key = *secret;
   memory.gang = gang;
   memory.gang->job_key.clear();
   memory.gang->training.clear();

@@ -31,6 +31,9 @@ struct GangInfo {
   /// JSON, as text, which takes a tenth of the memory; empty for own programs: they do not join.
   std::string training{};
   std::string job_key;  ///< 64 hexadecimal digits
+  /// Whether it is made of the master key that the gang started with. Of one that is not there, or
+  /// not yet, another one stands in for it.
+  bool is_key_sure = true;
   /// The pods of the slots: a token bound to a pod must be that of the slot's pod. A slot without
   /// an entry: its pod is not known yet, and the worker is asked to come again.
   struct PodIdentity {
@@ -110,8 +113,9 @@ class WorkersEndpoint {
   /// For connections from now on. Errors: kInvalid (the earlier identity stays), kUnsupported.
   virtual Status replace_identity(const http::TlsIdentity&) { return {}; }
   /// Replaces the job's earlier gang, and joins start anew. A gang with the same start_attempt is
-  /// the same one, in another size or with other workers in some slots: it keeps its key, and what
-  /// is known of the workers that stay.
+  /// the same one, in another size or with other workers in some slots: it keeps its key, but for
+  /// one that was not sure and with which it did not start here, and what is known of the workers
+  /// that stay.
   virtual void set_gang(GangInfo gang) = 0;
   virtual void remove_gang(const std::string& job) = 0;
   virtual void stop() = 0;

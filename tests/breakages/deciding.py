@@ -25,8 +25,13 @@ REPLACE = "operator/core/replace_policy.cpp"
 BREAKAGES = [
     # The master key, and the one before
     Breakage("a gang's key is made of the newest master key", LOOP,
-             "job_key(key_of(options_.master_keys, job.status.key_id), job.meta.uid)",
-             "job_key(options_.master_keys.current, job.meta.uid)", "test_runtime"),
+             "= key_of(options_.master_keys, job.status.key_id);", "= options_.master_keys.current;", "test_runtime"),
+    Breakage("a gang whose master key comes late goes on with the one that stood in for it", LOOP,
+             "    if (memory.gang && !memory.gang->is_key_sure) queue_.add(key);\n", "", "test_runtime"),
+    Breakage("who joins is given the key that stood in for the gang's own, though that is there now", "operator/runtime/endpoint_handler.cpp",
+             "return now.is_key_sure && !before.is_key_sure;", "return now.is_key_sure && before.job.empty();", "test_endpoint"),
+    Breakage("a gang that started with the key that stood in for its own is parted", "operator/runtime/endpoint_handler.cpp",
+             "has_started_here = !entry.start_body.empty();", "has_started_here = entry.start_body == gang.job;", "test_endpoint"),
     Breakage("a gang that starts keeps the master key of before", RECONCILE,
              "  status.key_id = snapshot.key_id;\n", "", "test_runtime"),
     Breakage("a gang that starts again where it was keeps the master key of before", END,

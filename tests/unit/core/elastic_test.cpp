@@ -201,6 +201,19 @@ TEST_CASE("nobody trains on: the gang starts anew, and that alone is a restart")
   CHECK(placement_of(status) == "0/1@n 1/1@n");
 }
 
+TEST_CASE("a gang whose start told no master key has one with the next write, and keeps that") {
+  auto job = training(2);
+  job.edit().key_id = "of-now";
+  CHECK(job.plan().empty());
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  auto report = member_report(0, 0, 1, {0, 1});
+  report.step = 200;
+  job.report(report);
+  CHECK(status_of(job.plan()).key_id == "of-now");
+  job.edit().job.status.key_id = "of-before";
+  CHECK(status_of(job.plan()).key_id == "of-before");
+}
+
 TEST_CASE("a replacement that was never let in cannot train on for the others") {
   auto job = training(2);
   end_pod(job, 1, 137);

@@ -645,6 +645,33 @@ TEST_CASE("a resize keeps the key that the members prove to each other") {
   CHECK(response_of(world.join(1, 5)).job_key == std::string(64, 'a'));
 }
 
+TEST_CASE("a key that stands in for the gang's own gives way to it, unless all started with it") {
+  const std::string own(64, 'a'), other(64, 'b');
+  const auto with_other = [&](GangInfo info) {
+    info.job_key = other;
+    info.is_key_sure = false;
+    return info;
+  };
+  SUBCASE("who joins is told the right one") {
+    HandlerWorld world;
+    world.handler.set_gang(with_other(replaced_gang()));
+    (void)member_report(world, 0, 4, {0});
+    CHECK(response_of(world.join(1, 6)).job_key == other);
+    world.handler.set_gang(replaced_gang());
+    CHECK(response_of(world.join(1, 6)).job_key == own);
+    world.handler.set_gang(with_other(replaced_gang()));
+    CHECK(response_of(world.join(1, 6)).job_key == own);
+  }
+  SUBCASE("whoever joins those that started with it needs theirs") {
+    HandlerWorld world;
+    world.handler.set_gang(with_other(started_gang(2)));
+    (void)world.join(0, 4);
+    CHECK(response_of(world.join(1, 4)).job_key == other);
+    world.handler.set_gang(replaced_gang());
+    CHECK(response_of(world.join(1, 6)).job_key == other);
+  }
+}
+
 TEST_CASE("reports of a foreign address or of no port are not passed on") {
   HandlerWorld world;
   world.handler.set_gang(replaced_gang());

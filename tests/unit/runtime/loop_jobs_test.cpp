@@ -560,6 +560,43 @@ TEST_CASE("a gang's key is made of the master key that it started with while tha
   CHECK(secret_of("", before) == made_of(now));
 }
 
+TEST_CASE("a gang that a leader with an older Secret serves has its own key when that comes") {
+  const std::string before(64, '7'), now(64, '8');
+  JobsFixture fixture;
+  ToldGangs told;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.endpoint = &told;
+  runtime::MasterKeys keys{before, ""};
+  options.trust = [&] { return runtime::WorkerTrust{"ca", keys}; };
+  runtime::OperatorLoop loop(options);
+  const Json status{{"membershipEpoch", 1},
+                    {"targetWorkers", 1},
+                    {"startAttempt", 0},
+                    {"keyId", *runtime::key_id(now)},
+                    {"placement", Json::array({{{"slot", 0}, {"attempt", 0}, {"node", "n"}}})}};
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1", dump_json(status))});
+  const auto step = [&] {
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      REQUIRE(fixture.mailbox.post(JobsFixture::done_of(work)));
+    }
+    loop.step();
+    return told.gangs.size();
+  };
+  REQUIRE(step() == 1);
+  CHECK(told.gangs[0].job_key == *runtime::job_key(before, "u-a"));
+  CHECK_FALSE(told.gangs[0].is_key_sure);
+  CHECK(step() == 1);
+  keys = {now, before};
+  REQUIRE(step() == 2);
+  CHECK(told.gangs[1].job_key == *runtime::job_key(now, "u-a"));
+  CHECK(told.gangs[1].is_key_sure);
+  // Another one after that is none of the gang's.
+  keys = {std::string(64, '9'), now};
+  CHECK(step() == 2);
+}
+
 TEST_CASE("a gang that starts after the master key was replaced says so") {
   JobsFixture fixture;
   ToldGangs told;
