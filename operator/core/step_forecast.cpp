@@ -296,22 +296,25 @@ StepTime forecast_step(const StepModel& model, const std::vector<HostShare>& hos
 
 namespace {
 
-/// By place in a copy, of the copy that takes longest, as far as they are told.
+/// By place in a copy, of the copy that takes longest, as far as they are told by who has a place
+/// now. Who came while the others trained has another attempt than they.
 std::vector<PartReport> parts_of(const api::TrainingJob& job, const ProgressReport& newest,
                                  const std::map<int, ProgressReport>& reports) {
   const int places = processes_of_copy(job), processes = std::max(1, job.spec.worker.processes);
   std::vector<PartReport> parts(as_index(places));
   const auto take = [&](const ProgressReport& report) {
-    const bool is_of_gang = report.attempt == newest.attempt && report.slot >= 0 &&
-                            report.parts.size() == as_index(processes);
-    for (int process = 0; is_of_gang && process < processes; ++process) {
+    const bool is_told = report.slot >= 0 && report.parts.size() == as_index(processes);
+    for (int process = 0; is_told && process < processes; ++process) {
       const std::int64_t number = std::int64_t{report.slot} * processes + process;
       const PartReport& told = report.parts[as_index(process)];
       PartReport& part = parts[static_cast<std::size_t>(number % places)];
       if (told.compute_seconds >= part.compute_seconds) part = told;
     }
   };
-  for (const auto& [slot, report] : reports) take(report);
+  for (const api::SlotPlacement& place : job.status.placement) {
+    const auto at = reports.find(place.slot);
+    if (at != reports.end() && at->second.attempt == place.attempt) take(at->second);
+  }
   take(newest);
   return parts;
 }

@@ -372,7 +372,17 @@ TEST_CASE("a split model's forecast is by what the workers of its parts have tol
   CHECK(*seconds() == doctest::Approx(1 + 2 + 3 * 1e-3));
   reports[1].attempt = 1;  // of another gang
   CHECK_FALSE(seconds());
-  reports[1].attempt = 0;
+  // Of this one, where it took the place of another while the others trained on.
+  split.status.placement[1].attempt = 1;
+  REQUIRE(seconds());
+  CHECK(*seconds() == doctest::Approx(1 + 2 + 3 * 1e-3));
+  split.status.placement[1].attempt = reports[1].attempt = 0;
+  // Who has no place any more is waited for by nobody.
+  reports[2] = reports[0];
+  reports[2].slot = 2;
+  reports[2].parts[0].compute_seconds = 9;
+  CHECK(*seconds() == doctest::Approx(1 + 2 + 3 * 1e-3));
+  reports.erase(2);
   reports[1].parts.emplace_back();
   CHECK_FALSE(seconds());
   reports.erase(1);
