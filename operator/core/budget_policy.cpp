@@ -16,9 +16,11 @@ std::optional<Action> budget_action(const JobSnapshot& snapshot) {
   const bool holds = !job.status.placement.empty() && !has_ended && !job.spec.suspend;
   const int wanted =
       is_elastic && holds ? worker.min + not_yet_members(snapshot, view_gang(snapshot)) : 0;
-  // What a new operator cannot know of is asked for where a gang may have left it. Of all others
-  // it is not: every job that ever ended would cost a question.
-  const bool may_be_left = is_elastic && !has_ended && job.status.membership_epoch > 0;
+  // What a new operator cannot know of is asked for where a gang may have left it, as one has that
+  // could be smaller before its spec was changed. Of all others it is not: every job that ever
+  // ended would cost a question.
+  const bool may_have_had = is_elastic || job.meta.generation > 1;
+  const bool may_be_left = may_have_had && !has_ended && job.status.membership_epoch > 0;
   if (!snapshot.budget && wanted == 0 && !may_be_left) return std::nullopt;
   if (snapshot.budget == wanted) return std::nullopt;
   api::DisruptionBudget budget = api::make_disruption_budget(job);

@@ -61,6 +61,18 @@ TEST_CASE("a budget goes while the job is suspended or waits, and comes back wit
   CHECK(job.snapshot().budget == 1);
 }
 
+TEST_CASE("a budget goes when its gang may not be smaller any more, whoever leads then") {
+  auto job = budgeted_gang();
+  job.edit().job.spec.worker.min = job.snapshot().job.spec.worker.max;
+  ++job.edit().job.meta.generation;
+  CHECK(words_of(settled(job)) == Words{"no budget"});
+  // The operator that knew of it is gone. One that stays would hold up every drain for ever.
+  job.edit().budget.reset();
+  CHECK(words_of(settled(job)) == Words{"no budget"});
+  test::apply(job.edit(), job.plan());
+  CHECK(job.plan().empty());
+}
+
 TEST_CASE("no budget is looked for that no gang can have left") {
   auto job = make_job("j").workers(2).does_not_fit("no room");
   job.edit().job.spec.worker.min = 1;

@@ -623,6 +623,7 @@ TEST_CASE("a size that cannot change now is said to take effect at the next star
   auto& worker = job.edit().job.spec.worker;
   worker.min = worker.max = worker.count = 3;
   job.edit().job.meta.generation = 2;
+  job.edit().budget = 0;
   const auto plan = job.plan();
   CHECK(words_of(plan) == Words{"status"});
   CHECK(condition_of(status_of(plan), "Running").message ==
