@@ -130,7 +130,7 @@ std::string why_no_spare(const JobSnapshot& snapshot, const GangView& gang) {
 
 /// What was said before of the same nodes, to where it ends.
 std::string said_before(const api::Condition* before, const std::string& head) {
-  if (before == nullptr || before->status != "True") return "";
+  if (before == nullptr || before->status != "True" || is_cut(*before)) return "";
   const auto at = before->message.find(head);
   if (at == std::string::npos) return "";
   const auto helps = before->message.find(kHelps, at);

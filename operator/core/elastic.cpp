@@ -30,11 +30,12 @@ std::string workers_that(int count, const char* one, const char* more) {
          (count == 1 ? one : more);
 }
 
-/// What was said first stays said while as many wait: how much room there is changes with every pod
-/// of every other job, and each change would be a write.
+/// What was said first stays said while as many wait for the same: how much room there is changes
+/// with every pod of every other job, and each change would be a write. Of the last words of a
+/// message; those that were cut are said anew.
 std::string kept_or(const api::Condition* before, const std::string& head,
                     const std::string& text) {
-  if (before != nullptr && before->status == "True") {
+  if (before != nullptr && before->status == "True" && !is_cut(*before)) {
     const auto at = before->message.find(head);
     if (at != std::string::npos) return before->message.substr(at);
   }
@@ -106,6 +107,11 @@ std::string copies_text(const JobSnapshot& snapshot, const GangView& gang) {
          " for the others that have stages of the same copy of the model";
 }
 
+/// A kubelet that cannot pull an image says so in two ways in turn.
+std::string reason_word(const std::string& reason) {
+  return reason == "ErrImagePull" ? "ImagePullBackOff" : head_of(reason, 128);
+}
+
 /// Those that have no place, or no pod, and why.
 std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
   const auto* before = snapshot.job.status.condition(std::string(words::kRunning));
@@ -120,10 +126,11 @@ std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
     if (fate_of(snapshot, member) != Fate::kStays) continue;
     const std::string head = "; worker " + std::to_string(member.placement.slot) + " waits: ";
     if (member.state == MemberState::kMissing) {
+      // Between two tries nothing is said anew.
       const auto& failure = snapshot.create_failure;
       const std::string text =
-          kept_or(before, head,
-                  failure ? failure->reason + " " + head_of(failure->message, 512) : std::string());
+          failure ? kept_or(before, head + failure->reason + " ", head_of(failure->message, 512))
+                  : kept_or(before, head, "");
       if (!text.empty()) return text;
     }
     // Of a place that Muster has found and the cluster's scheduler refuses another is looked for.
@@ -131,8 +138,8 @@ std::string waiting_text(const JobSnapshot& snapshot, const GangView& gang) {
     const bool says_why = member.state == MemberState::kPending && !member.pod->reason.empty() &&
                           (is_its_place || !is_unbound(*member.pod));
     if (!says_why) continue;
-    return kept_or(before, head,
-                   head_of(member.pod->reason, 128) + " " + head_of(member.pod->message, 512));
+    return kept_or(before, head + reason_word(member.pod->reason) + " ",
+                   head_of(member.pod->message, 512));
   }
   const std::string preparing = preparing_text(snapshot, gang, before);
   return preparing.empty() ? "" : "; " + preparing;
@@ -386,7 +393,7 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
                               ends_again_text(snapshot, gang) + workers_wait_text(snapshot, gang) +
                               busy_text(snapshot, gang) + copies_text(snapshot, gang) +
                               held_text(snapshot, gang) + drain_text(snapshot, gang, before) +
-                              waiting_text(snapshot, gang) + resize_text(snapshot, gang);
+                              resize_text(snapshot, gang) + waiting_text(snapshot, gang);
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

@@ -44,6 +44,10 @@ void set_condition(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
   *found = std::move(next);
 }
 
+bool is_cut(const api::Condition& condition) {
+  return condition.message.size() >= words::kMaxMessageBytes;
+}
+
 Json merge_patch(const Json& from, const Json& to) {
   if (!from.is_object() || !to.is_object()) return to;
   Json patch = Json::object();

@@ -22,6 +22,9 @@ struct ConditionEdit {
 void set_condition(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
                    const ConditionEdit& edit);
 
+/// Whether its message had more to say than there is room for.
+bool is_cut(const api::Condition& condition);
+
 /// Kubernetes stores whole seconds; anything finer would never compare equal again.
 WallTime whole_seconds(WallTime time);
 

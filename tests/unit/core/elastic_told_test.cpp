@@ -175,3 +175,79 @@ TEST_CASE("who ends again and again is named with why, and no more once it train
           "1 of 2 workers run; 1 worker waits for a place: no room");
   }
 }
+
+namespace {
+
+/// Words alone wait for the next progress: it is due.
+std::string said_now(SnapshotBuilder& job) {
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  const core::Plan plan = job.plan();
+  if (!plan.empty()) test::apply(job.edit(), plan);
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  CHECK(job.plan().empty());
+  return running_message(job.snapshot().job.status);
+}
+
+/// The pod of a slot that trains no more cannot start where it is.
+void cannot_start(SnapshotBuilder& job, int slot, const std::string& reason) {
+  job.edit().reports.erase(slot);
+  for (auto& placement : job.edit().job.status.placement) {
+    if (placement.slot == slot) placement.member = false;
+  }
+  api::Pod& pod = pod_of(job, slot);
+  pod.phase = api::PodPhase::kPending;
+  pod.reason = reason;
+  pod.message = "in words";
+}
+
+}  // namespace
+
+TEST_CASE("a size that has to wait is said once, however long somebody else waits") {
+  auto job = training(3);
+  job.edit().job.status.kueue_queue = "team";
+  job.edit().job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
+  job.edit().job.spec.worker.count = 5;
+  cannot_start(job, 1, "CreateContainerError");
+  CHECK(said_now(job) ==
+        "2 of 3 workers run; spec.worker.count is 5, which takes effect at the next start; worker "
+        "1 waits: CreateContainerError in words");
+}
+
+TEST_CASE("who waits for something else than before says so, and the kubelet's two words are one") {
+  auto job = training(2);
+  cannot_start(job, 1, "CreateContainerConfigError");
+  const std::string waits = "1 of 2 workers run; worker 1 waits: ";
+  CHECK(said_now(job) == waits + "CreateContainerConfigError in words");
+  pod_of(job, 1).message = "in other words";
+  CHECK(said_now(job) == waits + "CreateContainerConfigError in words");
+  pod_of(job, 1).reason = "ErrImagePull";
+  CHECK(said_now(job) == waits + "ImagePullBackOff in other words");
+  pod_of(job, 1).reason = "ImagePullBackOff";
+  pod_of(job, 1).message = "back-off";
+  CHECK(said_now(job) == waits + "ImagePullBackOff in other words");
+}
+
+TEST_CASE("words that did not fit are said whole when there is room, and no longer than they are") {
+  auto job = training(3);
+  job.edit().job.spec.worker.min = 3;
+  job.edit().budget = 3;
+  job.edit().unschedulable_nodes = {"n"};
+  job.edit().lasted["cordoned/n"] = core::words::kCordonedFor;
+  cannot_start(job, 2, "CreateContainerError");
+  pod_of(job, 2).message = std::string(200, 'm');
+  job.edit().create_failure = core::CreateFailure{"CreateFailed", std::string(500, 'c')};
+  auto busy = member_report(0, 0, 1, {0, 1, 2});
+  busy.waiting = std::string(250, 'w');
+  busy.busy_seconds = 60;
+  busy.busy_path = std::string(250, 'p');
+  job.report(busy);
+  CHECK(said_now(job).size() == core::words::kMaxMessageBytes);
+  job.report(member_report(0, 0, 1, {0, 1, 2}));
+  CHECK(said_now(job) ==
+        "2 of 3 workers run; node n is cordoned, and the disruption budget lets no drain take a "
+        "worker from there, because no more than spec.worker.min (3) run: " +
+            std::string(500, 'c') +
+            "; to have it emptied now, set spec.worker.min lower or spec.suspend to true; worker 2 "
+            "waits: CreateContainerError " +
+            std::string(200, 'm'));
+}
