@@ -13,8 +13,8 @@ namespace muster::cli {
 namespace {
 
 /// Why a job is not admitted whatever room there is: somebody has to change something first.
-constexpr std::array<std::string_view, 5> kOtherReasons{
-    "NameConflict", "CreateFailed", "QuotaExceeded", "Refused", "KueueDeactivated"};
+constexpr std::array<std::string_view, 6> kOtherReasons{
+    "NameConflict", "CreateFailed", "QuotaExceeded", "Refused", "InvalidSpec", "KueueDeactivated"};
 
 }  // namespace
 

@@ -216,8 +216,8 @@ TEST_CASE("a start is foretold to a job that waits for room, and to no other") {
   job.spec.managed_by = contract::kManagedBy;
   job.status.conditions = {{"Admitted", "False", "GangWaiting", "no room", 1, kReadAt}};
   CHECK(waits_for_room(job));
-  for (const char* reason :
-       {"NameConflict", "CreateFailed", "QuotaExceeded", "Refused", "KueueDeactivated"}) {
+  for (const char* reason : {"NameConflict", "CreateFailed", "QuotaExceeded", "Refused",
+                             "InvalidSpec", "KueueDeactivated"}) {
     job.status.conditions.front().reason = reason;
     CHECK_MESSAGE(!waits_for_room(job), reason);
   }
