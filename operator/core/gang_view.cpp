@@ -52,6 +52,8 @@ std::optional<Seat> seat_of(const api::Pod& pod, const std::string& stem) {
   return seat;
 }
 
+int slot_of_member(const Member& member) { return member.placement.slot; }
+
 /// Attempts before this one are leftovers; without a placement, all attempts given out so far.
 std::int64_t first_live_attempt(const GangView& view, std::int64_t epoch) {
   std::int64_t least = epoch;
@@ -69,10 +71,8 @@ int GangView::count(MemberState state) const {
 }
 
 const Member* GangView::find(int slot) const {
-  const auto found = std::find_if(members.begin(), members.end(), [&](const Member& member) {
-    return member.placement.slot == slot;
-  });
-  return found == members.end() ? nullptr : &*found;
+  const auto found = std::ranges::lower_bound(members, slot, {}, slot_of_member);
+  return found == members.end() || found->placement.slot != slot ? nullptr : &*found;
 }
 
 bool GangView::all(MemberState state) const {
@@ -119,9 +119,7 @@ GangView view_gang(const JobSnapshot& snapshot) {
     }
     view.members.push_back({placement, MemberState::kMissing, nullptr});
   }
-  std::stable_sort(view.members.begin(), view.members.end(), [](const Member& a, const Member& b) {
-    return a.placement.slot < b.placement.slot;
-  });
+  std::ranges::sort(view.members, {}, slot_of_member);
   const std::int64_t live_attempt = first_live_attempt(view, status.membership_epoch);
   const std::string stem = api::service_name(snapshot.job) + "-";
   for (const auto& pod : snapshot.pods) {
@@ -131,16 +129,14 @@ GangView view_gang(const JobSnapshot& snapshot) {
     if (!seat) continue;
     const auto [slot, attempt] = *seat;
     view.newest_attempt = std::max(view.newest_attempt, attempt);
-    const auto member =
-        std::find_if(view.members.begin(), view.members.end(),
-                     [wanted = slot](const Member& m) { return m.placement.slot == wanted; });
-    if (member != view.members.end() && member->placement.attempt == attempt) {
+    const auto at = std::ranges::lower_bound(view.members, slot, {}, slot_of_member);
+    Member* const member = at == view.members.end() || at->placement.slot != slot ? nullptr : &*at;
+    if (member != nullptr && member->placement.attempt == attempt) {
       const bool first = member->pod == nullptr || by_name(&pod, member->pod);
       if (!first) continue;
       member->pod = &pod;
       member->state = state_of(pod, snapshot);
-    } else if (attempt <
-               (member != view.members.end() ? member->placement.attempt : live_attempt)) {
+    } else if (attempt < (member != nullptr ? member->placement.attempt : live_attempt)) {
       view.stale.push_back(&pod);
     } else if (attempt >= status.membership_epoch) {
       view.job_is_old = true;
