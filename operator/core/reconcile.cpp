@@ -742,6 +742,14 @@ Plan decide(const JobSnapshot& snapshot, const GangView& gang) {
   return decide_gang(snapshot, gang);
 }
 
+/// Alone and last, so that the job never waits for it.
+void set_budget(Plan& plan, const JobSnapshot& snapshot) {
+  auto action = budget_action(snapshot);
+  if (!action) return;
+  plan.actions.push_back(*std::move(action));
+  plan.reason = "disruption budget";
+}
+
 }  // namespace
 
 Plan reconcile(const JobSnapshot& snapshot) {
@@ -754,12 +762,18 @@ Plan reconcile(const JobSnapshot& snapshot) {
   tell_changes(plan, snapshot);
   // Before another place is looked for, and not only by the decision that takes it.
   if (!snapshot.job.status.finished()) plan.avoid.merge(nodes_that_turned_away(snapshot, gang));
-  if (!plan.empty()) return plan;
-  // Alone and last, so that the job never waits for it.
-  if (auto action = budget_action(snapshot)) {
-    plan.actions.push_back(*std::move(action));
-    plan.reason = "disruption budget";
-  }
+  if (plan.empty()) set_budget(plan, snapshot);
+  return plan;
+}
+
+Plan without_progress(const JobSnapshot& snapshot, Plan plan) {
+  // Of its events those are told again that are no news of what is written.
+  std::erase_if(plan.actions, [](const Action& action) {
+    return std::holds_alternative<PatchStatus>(action) || std::holds_alternative<EmitEvent>(action);
+  });
+  plan.pass = Pass::kNone;
+  tell_changes(plan, snapshot);
+  if (plan.empty()) set_budget(plan, snapshot);
   return plan;
 }
 

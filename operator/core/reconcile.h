@@ -90,6 +90,10 @@ struct JobSnapshot {
 /// same bytes.
 Plan reconcile(const JobSnapshot& snapshot);
 
+/// Of a plan of the pass kProgress whose write has to wait for those of other jobs: what does not
+/// wait, which are its pods, the workers' news and the disruption budget.
+Plan without_progress(const JobSnapshot& snapshot, Plan plan);
+
 /// Names of what is true now and matters by how long it has been, and how long it has been so as
 /// far as objects tell, else 0. The names mean nothing outside.
 std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot);

@@ -161,6 +161,7 @@ MonoTime OperatorLoop::step() {
   // Before held_ is used, which is not while there are no queues.
   if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();
   look_at_turned();
+  call_progress_line();
   if (options_.sees_queues && queue_book_.turned_unknown(now_)) schedule_is_old_ = true;
   if (schedule_due_ && *schedule_due_ <= now_) schedule_is_old_ = true;
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.
@@ -175,7 +176,8 @@ MonoTime OperatorLoop::step() {
       std::min(queue_.next_due().value_or(next_resync_), queue_book_.due().value_or(next_resync_));
   const MonoTime pass =
       schedule_is_old_ ? std::max(now_, schedule_from_) : schedule_due_.value_or(next_resync_);
-  return std::min({due, next_resync_, pass});
+  const MonoTime turn = progress_line_.empty() ? next_resync_ : progress_window_ + seconds(1);
+  return std::min({due, next_resync_, pass, turn});
 }
 
 // ---- What arrives
@@ -709,11 +711,20 @@ void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
   plan.requeue_after = plan.requeue_after ? std::min(*plan.requeue_after, again) : again;
 }
 
-bool OperatorLoop::has_progress_turn(const api::ObjectKey& key) {
-  if (now_ - progress_window_ >= seconds(1)) {
-    progress_window_ = now_;
-    progress_writes_ = 0;
+/// Those whose turn it is are looked at, and no other for that: of thousands that train, most wait
+/// for minutes.
+void OperatorLoop::call_progress_line() {
+  if (now_ - progress_window_ < seconds(1)) return;
+  progress_window_ = now_;
+  progress_writes_ = 0;
+  int left = kProgressWritesPerSecond;
+  for (auto next = progress_line_.begin(); left > 0 && next != progress_line_.end(); ++next) {
+    queue_.add(next->second);
+    --left;
   }
+}
+
+bool OperatorLoop::has_progress_turn(const api::ObjectKey& key) {
   const auto [ticket, is_new] = progress_tickets_.try_emplace(key, next_progress_ticket_);
   if (is_new) progress_line_.emplace(next_progress_ticket_++, key);
   int left = kProgressWritesPerSecond - progress_writes_;
@@ -764,17 +775,15 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   core::Plan plan = core::reconcile(snapshot);
   note_avoided(snapshot, plan, memory);
   drop_repeats(plan, memory);
+  if (memory.changes_untold > snapshot.changes_untold) queue_.add_at(key, memory.untold_due);
+  if (memory.create_failure) queue_.add_at(key, memory.create_failure_until);
+  if (plan.requeue_after) queue_.add_at(key, now_ + *plan.requeue_after);
   if (plan.pass != core::Pass::kProgress) {
     leave_progress_line(key);
   } else if (!has_progress_turn(key)) {
-    queue_.done(key);
-    queue_.add_at(key, now_ + seconds(1));
-    return;
+    plan = core::without_progress(snapshot, std::move(plan));
   }
   memory.changes_untold -= snapshot.changes_untold;
-  if (memory.changes_untold > 0) queue_.add_at(key, memory.untold_due);
-  if (memory.create_failure) queue_.add_at(key, memory.create_failure_until);
-  if (plan.requeue_after) queue_.add_at(key, now_ + *plan.requeue_after);
   if (plan.empty()) {
     queue_.done(key);
     if (options_.metrics != nullptr) {

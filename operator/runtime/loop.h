@@ -140,8 +140,9 @@ class OperatorLoop {
   static void drop_questions(Memory& memory, const std::string& why);
   void note_changes(const std::vector<MembershipChange>& changes, Memory& memory) const;
   static void settle_changes(bool told, Memory& memory);
+  void call_progress_line();
   /// Whether the job's progress may be written now: so many jobs' a second, and who has waited
-  /// longest comes first. One that may not keeps its place in the line.
+  /// longest comes first. One that may not keeps its place in the line, and is called.
   bool has_progress_turn(const api::ObjectKey& key);
   void leave_progress_line(const api::ObjectKey& key);
   void tell_metrics(const JobRecord& record);

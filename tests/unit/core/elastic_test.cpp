@@ -186,6 +186,29 @@ TEST_CASE(
         std::string::npos);
 }
 
+TEST_CASE("a replacement's pod does not wait for a turn to write progress") {
+  auto job = training(2);
+  end_pod(job, 1, 137);
+  answer(job, "m");
+  test::apply(job.edit(), job.plan());
+  job.edit().gang.reset();
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  auto report = member_report(0, 0, 1, {0, 1});
+  report.step = 200;
+  job.report(report);
+  const core::Plan plan = job.plan();
+  REQUIRE(plan.pass == core::Pass::kProgress);
+  Words words = words_of(plan);
+  REQUIRE(words.size() > 1);
+  CHECK(words.back() == "status");
+  words.pop_back();
+  CHECK(words.back().starts_with("create "));
+  const core::Plan rest = core::without_progress(job.snapshot(), plan);
+  CHECK(rest.pass == core::Pass::kNone);
+  CHECK(words_of(rest) == words);
+  CHECK(rest.requeue_after == plan.requeue_after);
+}
+
 TEST_CASE("nobody trains on: the gang starts anew, and that alone is a restart") {
   auto job = training(2);
   end_pod(job, 0, 137);

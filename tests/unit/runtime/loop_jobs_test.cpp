@@ -479,6 +479,120 @@ TEST_CASE("how far the training has come is looked at once a second, other news 
   CHECK(writes_after(4, "for the others") == 1);
 }
 
+namespace {
+
+constexpr std::size_t kTrain = 45;
+
+/// Jobs "j0", "j1", ... of one worker each that train, of which all is done and said but for what
+/// their workers tell.
+void let_train(JobsFixture& fixture, runtime::OperatorLoop& loop, const Json& worker) {
+  std::vector<std::string> jobs, pods;
+  for (std::size_t i = 0; i < kTrain; ++i) {
+    const std::string name = "j" + std::to_string(i);
+    Json job = *parse_json(JobsFixture::job(name, "1", "100m", R"({"membershipEpoch": 1,
+      "targetWorkers": 1, "startAttempt": 0, "replicas": 1, "workers": "1/1", "phase": "Running",
+      "observedGeneration": 1, "conditions": [{"type": "Running", "status": "True",
+        "reason": "GangRunning", "message": "1 of 1 worker runs", "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+      "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
+    job["spec"]["worker"].erase("command");
+    job["spec"]["worker"].update(worker);
+    job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+      "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+      "optimizer": {"sgd": {"learningRate": "1"}}})");
+    jobs.push_back(dump_json(job));
+    pods.push_back(only_pod(name, {{"uid", "u-pod-" + name}}, {{"phase", "Running"}}));
+  }
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, pods);
+  fixture.list(api::Kind::kTrainingJob, jobs);
+  loop.step();
+  while (!fixture.planned.works.empty()) {
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      done.uid = work.uid;
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+    loop.step();
+  }
+}
+
+/// Of job "j<number>".
+ProgressReport first_step(std::size_t number) {
+  ProgressReport report;
+  report.job = "ns/j" + std::to_string(number);
+  report.step = 1;
+  report.total_steps = 100;
+  report.membership_epoch = 1;
+  report.members = {0};
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a job whose progress waits for its turn is not looked at before that") {
+  JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.metrics = &metrics;
+  runtime::OperatorLoop loop(options);
+  let_train(fixture, loop, Json::object());
+  for (std::size_t i = 0; i < kTrain; ++i) REQUIRE(fixture.mailbox.post(first_step(i)));
+  const auto looks = [&] {
+    const std::string page = metrics.render(), of = "workqueue_adds_total{name=\"trainingjob\"} ";
+    return std::stoul(page.substr(page.find(of) + of.size()));
+  };
+  MonoTime next = loop.step();
+  for (std::size_t written = 10; written < kTrain; written += 10) {
+    CHECK(fixture.planned.works.size() == written);
+    CHECK(next <= fixture.clock.mono_now() + seconds(1));
+    const std::size_t before = looks();
+    fixture.clock.advance(seconds(1));
+    next = loop.step();
+    CHECK(looks() - before == std::min<std::size_t>(10, kTrain - written));
+  }
+  CHECK(fixture.planned.works.size() == kTrain);
+}
+
+TEST_CASE("a disruption budget and what workers tell do not wait for a turn to write progress") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  let_train(fixture, loop, {{"min", 1}, {"max", 2}});
+  for (std::size_t i = 0; i < kTrain; ++i) {
+    ProgressReport report = first_step(i);
+    if (i % 2 == 1) report.changes = {{1, 1, std::string(contract::change::kRespawned), 0, "", 5}};
+    REQUIRE(fixture.mailbox.post(report));
+  }
+  loop.step();
+  std::map<std::string, int> done;
+  for (const runtime::Work& work : fixture.planned.works) {
+    for (const auto& action : work.plan.actions) {
+      done["progress"] += std::holds_alternative<core::PatchStatus>(action) ? 1 : 0;
+      done["budget"] += std::holds_alternative<core::SetDisruptionBudget>(action) ? 1 : 0;
+      done["event"] += std::holds_alternative<core::EmitEvent>(action) ? 1 : 0;
+    }
+  }
+  CHECK(done["progress"] == 10);
+  CHECK(done["event"] == 22);
+  CHECK(done["budget"] == 18);  // alone, where there is nothing else to tell
+  // Each has its turn as well.
+  for (int second = 0; second < 5; ++second) {
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone applied = JobsFixture::done_of(work);
+      applied.uid = work.uid;
+      applied.budget = 1;
+      REQUIRE(fixture.mailbox.post(std::move(applied)));
+      for (const auto& action : work.plan.actions) {
+        if (second > 0 && std::holds_alternative<core::PatchStatus>(action)) ++done["progress"];
+      }
+    }
+    fixture.clock.advance(seconds(1));
+    loop.step();
+  }
+  CHECK(done["progress"] == 45);
+}
+
 TEST_CASE("a node where a worker ended twice is blamed where the loop knows of others") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
