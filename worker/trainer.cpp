@@ -213,6 +213,9 @@ class PaceTeller {
     const double starved = starvation_.seconds();
     sample.starved_seconds = starved - std::exchange(starved_, starved);
     sample.waited_seconds = report.waited_seconds;
+    for (const comm::Arrivals& one : report.arrivals) {
+      sample.arrivals.push_back({static_cast<double>(one.bytes), one.bytes_per_second});
+    }
     last_step_ = now;
     computed_ = report.logical_rank_computations;
     book_.add(sample);

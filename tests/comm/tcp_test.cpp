@@ -192,6 +192,39 @@ TEST_CASE_TEMPLATE("who is waited for is told by rank; what was there before cos
   CHECK(waited[2] == 0);
 }
 
+TEST_CASE_TEMPLATE("how fast large messages come over a connection is told, and no other's", Way,
+                   Connection, SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(3);
+  const std::size_t small = kLargeMessage - 1, large = std::size_t{8} << 20;
+  double rate = 0;
+  // One that comes while its reader is kept from its processor is not timed.
+  for (std::uint64_t step = 1; step == 1 || (rate == 0 && step < 1000); ++step) {
+    const auto results = on_all(3, [&](int rank) -> Status {
+      std::vector<std::byte> from_small(small), from_large(large);
+      const std::size_t own = rank == 1 ? small : large;
+      const SendBuffer send{0, from_large.data(), own};
+      const std::vector<ReceiveBuffer> receives{{1, from_small.data(), small},
+                                                {2, from_large.data(), large}};
+      const std::size_t sent = rank == 0 ? 0 : 1, received = rank == 0 ? receives.size() : 0;
+      MUSTER_ASSIGN_OR_RETURN(auto work, ranks[static_cast<std::size_t>(rank)]->start(
+                                             step, Memory::kHost, std::span(&send, sent),
+                                             std::span(receives.data(), received)));
+      return work->wait(in(kPatience));
+    });
+    for (const Status& result : results) REQUIRE_MESSAGE(result, text_of(result));
+    const std::vector<Arrivals> arrivals = ranks[0]->take_arrivals();
+    REQUIRE(arrivals.size() == 3);
+    CHECK(arrivals[0] == Arrivals{});
+    CHECK(arrivals[1] == Arrivals{});
+    CHECK(arrivals[2].bytes == (Way::shares_memory ? 0 : large));
+    rate = arrivals[2].bytes_per_second;
+    if (Way::shares_memory) break;
+  }
+  CHECK((rate > 0) != Way::shares_memory);
+  CHECK(ranks[0]->take_arrivals() == std::vector<Arrivals>(3));
+  CHECK(ranks[2]->take_arrivals() == std::vector<Arrivals>(3));
+}
+
 TEST_CASE_TEMPLATE("a wait whose deadline passes names the rank and ends the communicator", Way,
                    Connection, SharedMemory) {
   Ranks ranks = connected_ranks<Way>(2);

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""A process that has a part of a model is slow in a real run, and it is named with its cause.
+"""A process that has a part of a model, or its network, is slow in a real run, and it is named with its cause.
 
-    tests/faults/slow_test.py BIN_DIR [unittest arguments]
+    tests/faults/slow_test.py BIN_DIR [unittest arguments]     the networks need root; see wire.py
 """
 
 import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import unittest
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 from job import FaultTest, main, read  # noqa: E402
+from wire import TCP, Wire, available  # noqa: E402
 
 LONG = 1_000_000  # steps; these runs are ended when somebody was named
 
@@ -48,7 +50,27 @@ class Slowed:
         self._signal(signal.SIGCONT)
 
 
-class Slow(FaultTest):
+class SlowTest(FaultTest):
+    def said_by(self, job, slot):
+        """What its sentinel has said of how slow its trainer is."""
+        return [json.loads(line) for line in job.log_of(slot).splitlines() if "holds the others up" in line]
+
+    def wait_named(self, job, slot, cause, before):
+        """Waits until status names the worker for `cause`; it must have been within 20 steps of `before`, and no other one for what
+        a busy machine does not explain."""
+        job.wait_for(f"worker {slot} is named", lambda: re.search(rf"worker {slot} slows the gang by \d+ %: {cause}", read(job.log)))
+        said = self.said_by(job, slot)
+        first = next((line for line in said if line["step"] > before), None)
+        self.assertTrue(first, f"named before step {before}: {said}")
+        others = [line for other in range(job.manifest["spec"]["worker"]["count"]) if other != slot for line in self.said_by(job, other)]
+        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step; others: {len(others)}")
+        self.assertEqual(first["cause"], cause, said)
+        self.assertLessEqual(first["step"] - before, 20, said)
+        for line in others:
+            self.assertIn(line["cause"], ("compute", "files"), line)
+
+
+class Slow(SlowTest):
     def named(self, workers, slot, hidden, parallelism, times=4):
         """Slows the trainer of `slot` and waits until status names it, for what it computes."""
         training = {"model": {"mlp": {"hidden": hidden}}, "checkpoint": {"path": "/unused", "everySteps": LONG}, "parallelism": parallelism}
@@ -56,18 +78,7 @@ class Slow(FaultTest):
         job.start("--hash-every", str(LONG), "--log-level", "info")
         job.wait_step(40)
         with Slowed(job.trainer(slot), times):
-            before = job.step()
-            job.wait_for(f"worker {slot} is named", lambda: re.search(rf"worker {slot} slows the gang by \d+ %: compute", read(job.log)))
-        said = [json.loads(line) for line in job.log_of(slot).splitlines() if "holds the others up" in line]
-        first = next(line for line in said if line["step"] > before)
-        others = [line for other in range(workers) if other != slot for line in job.log_of(other).splitlines()
-                  if "holds the others up" in line]
-        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step; others: {len(others)}")
-        self.assertEqual(first["cause"], "compute", said)
-        self.assertLessEqual(first["step"] - before, 20, said)
-        # A busy machine may have slowed another one, too, but nobody's data or network.
-        for line in others:
-            self.assertIn(json.loads(line)["cause"], ("compute", "files"), line)
+            self.wait_named(job, slot, "compute", job.step())
 
     def test_a_slow_stage_is_named_beside_the_same_stage_of_another_copy(self):
         # The second stage has sixteen times the first one's work.
@@ -78,6 +89,51 @@ class Slow(FaultTest):
 
     def test_a_slow_slice_is_named_beside_the_others_of_its_stage(self):
         self.named(2, 1, [2048, 1024], parallelism={"tensor": 2})
+
+
+@unittest.skipUnless(available(), "needs root and /dev/net/tun")
+class Network(SlowTest):
+    def wired(self):
+        """(job, wire) of two copies in two stages: half a MiB is handed on at a time, two are sent of each half of the gradients."""
+        training = {"model": {"mlp": {"hidden": [1024, 1024, 1024]}}, "batchSize": 512, "microBatchSize": 128,
+                    "checkpoint": {"path": "/unused", "everySteps": LONG}, "parallelism": {"pipeline": 2}}
+        job = self.job(4, steps=LONG, pace_ms=0, spec={"min": 4}, training=training)
+        wire = Wire(job, 4, seed=1)
+        self.addCleanup(wire.close)
+        self.addCleanup(job.close)
+        job.start("--hash-every", str(LONG), "--log-level", "info")
+        job.wait_step(20)
+        return job, wire
+
+    def not_yet_named(self, job):
+        """One of the two second stages; a busy machine may have had the other named before anything was done to it."""
+        return next(slot for slot in (3, 1) if not self.said_by(job, slot))
+
+    def test_a_slow_network_of_a_stage_is_named(self):
+        job, wire = self.wired()
+        slot = self.not_yet_named(job)
+        # The sentinels' datagrams do not queue behind it: nobody is to be missed.
+        wire.throttle(10e6, 0, slot, protocols=(TCP,))
+        self.wait_named(job, slot, "network", job.step())
+
+    def test_of_a_stage_that_is_stopped_in_turns_the_network_is_not_named(self):
+        job, _ = self.wired()
+        slot = self.not_yet_named(job)
+        with Slowed(job.trainer(slot), 4):
+            self.wait_named(job, slot, "compute", job.step())
+
+    def test_on_a_busy_machine_nobodys_network_is_named(self):
+        job, _ = self.wired()
+        for processor in os.sched_getaffinity(0):
+            burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            self.addCleanup(burner.wait)
+            self.addCleanup(burner.kill)
+            os.sched_setaffinity(burner.pid, {processor})
+        job.wait_step(job.step() + 40)
+        said = [line for slot in range(4) for line in self.said_by(job, slot)]
+        print(f"named on a busy machine: {[line['cause'] for line in said]}")
+        for line in said:
+            self.assertIn(line["cause"], ("compute", "files"), line)
 
 
 if __name__ == "__main__":

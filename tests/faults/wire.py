@@ -158,12 +158,13 @@ class Wire:
             return [(time, packet) for time in times]
         self.policy = policy
 
-    def throttle(self, bytes_per_second, delay, slot):
-        """What the slot sends or gets passes at that rate, in order, each packet `delay` seconds late at least."""
+    def throttle(self, bytes_per_second, delay, slot, protocols=None):
+        """What the slot sends or gets passes at that rate, in order, each packet `delay` seconds late at least; only that of
+        `protocols`, where they are given."""
         free_at = {}
 
         def policy(source, target, packet):
-            if slot not in (source, target):
+            if slot not in (source, target) or (protocols and packet[9] not in protocols):
                 return [(0, packet)]
             now = time.monotonic()
             way = source, target

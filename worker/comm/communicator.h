@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "worker/comm/arrivals.h"
 
 namespace muster::comm {
 
@@ -100,6 +101,11 @@ class Communicator {
   /// By rank, seconds that wait() has waited until everything from that rank was there, summed
   /// since creation; empty where a transport does not measure it. Threads: the one that waits.
   virtual std::vector<double> waited_seconds() const { return {}; }
+
+  /// By rank, what has come in large messages over a network since this was last called; nothing of
+  /// whoever is reached by memory. Empty where a transport does not measure it, and of a subset.
+  /// Threads: the one that waits.
+  virtual std::vector<Arrivals> take_arrivals() { return {}; }
 
   /// Bytes written to peers since creation, headers and handshakes included, whichever way they
   /// went.

@@ -24,6 +24,7 @@ class SharedCommunicator : public Communicator {
   }
   void abort() override { real_->abort(); }
   std::vector<double> waited_seconds() const override { return real_->waited_seconds(); }
+  std::vector<Arrivals> take_arrivals() override { return real_->take_arrivals(); }
   std::uint64_t sent_bytes() const override { return real_->sent_bytes(); }
 
  private:

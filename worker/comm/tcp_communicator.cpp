@@ -72,6 +72,7 @@ struct Connection {
   std::deque<Transfer> out;
   std::deque<Transfer> in;
   double waited_seconds = 0;
+  ArrivalMeter arriving;
   bool readable = true;
   bool writable = true;
   bool has_ended = false;  // of a lane: what the peer wrote before may still stand in it
@@ -82,6 +83,11 @@ struct Moved {
   ssize_t bytes = -1;
   int error = 0;
 };
+
+/// Whether how long it takes to come says something of a network.
+bool is_timed(const Connection& connection, const Transfer& transfer) {
+  return !connection.lane && transfer.message.bytes() >= kLargeMessage;
+}
 
 /// By rank, the first of those under its address.
 std::vector<int> hosts_of(const std::vector<PeerAddress>& peers) {
@@ -110,6 +116,7 @@ class TcpCore {
   /// `ranks`: as Work::wait_for; nullptr: for the whole group.
   Status wait(Group& group, MonoTime deadline, const std::span<const int>* ranks = nullptr);
   std::vector<double> waited_seconds();
+  std::vector<Arrivals> take_arrivals();
   void abort(const std::string& why);
   /// Aborts unless the group is complete.
   void abandon(const Group& group);
@@ -120,12 +127,16 @@ class TcpCore {
   void progress();
   bool can_move() const;
   bool is_there(const Group& group, const std::span<const int>* ranks) const;
+  /// As ArrivalMeter has it.
+  std::uint64_t watch() const { return is_waiting_ || in_background_ ? watches_ : 0; }
+  void note_pause() { watches_ += watch() == 0 ? 1 : 0; }
   void poll_once(Lock& lock, milliseconds timeout);
   Moved move_out(std::size_t peer);
   Moved move_in(std::size_t peer);
   Moved by_lane(std::size_t peer, const Result<MemoryLane::Moved>& moved);
   void write_some(std::size_t peer);
   void read_some(std::size_t peer);
+  void note_arrival(Connection& connection) const;
   void open_outgoing_frame(Transfer& transfer, const Connection& connection);
   bool check_header(std::size_t peer);
   bool check_payload(std::size_t peer);
@@ -159,6 +170,8 @@ class TcpCore {
   bool in_background_ = false;     // the thread is to move bytes while groups_ > 0
   bool polling_ = false;           // someone has the poller's role
   bool awaits_part_ = false;       // someone waits for a part of a group
+  bool is_waiting_ = false;        // someone is in wait()
+  std::uint64_t watches_ = 1;      // another number whenever nobody has looked for a while
   bool stopping_ = false;
   std::optional<Error> failure_;
   std::vector<iovec> iovecs_;
@@ -262,6 +275,7 @@ Status TcpCore::wait(Group& group, MonoTime deadline, const std::span<const int>
   Lock lock(mutex_);
   const MonoTime began = clock_.mono_now();
   awaits_part_ = ranks != nullptr;
+  is_waiting_ = true;
   // Of a part nobody is told who was waited for: what comes from the others costs nothing yet.
   if (!group.waited_since && ranks == nullptr) group.waited_since = began;
   std::uint64_t moved_before = moved_bytes_;
@@ -295,6 +309,8 @@ Status TcpCore::wait(Group& group, MonoTime deadline, const std::span<const int>
     if (is_there(group, ranks) || failure_ || polling_) continue;
     poll_once(lock, can_move() ? milliseconds{0} : std::chrono::ceil<milliseconds>(pause));
   }
+  is_waiting_ = false;
+  note_pause();
   if (in_background_ && !polling_) work_for_thread_.notify_one();
   return {};
 }
@@ -304,6 +320,13 @@ std::vector<double> TcpCore::waited_seconds() {
   std::vector<double> waited;
   for (const Connection& connection : connections_) waited.push_back(connection.waited_seconds);
   return waited;
+}
+
+std::vector<Arrivals> TcpCore::take_arrivals() {
+  const Lock lock(mutex_);
+  std::vector<Arrivals> arrivals;
+  for (Connection& connection : connections_) arrivals.push_back(connection.arriving.take());
+  return arrivals;
 }
 
 void TcpCore::abort(const std::string& why) {
@@ -372,6 +395,7 @@ void TcpCore::progress() {
     if (!failure_) read_some(peer);
   }
   if (groups_ == 0) in_background_ = false;
+  note_pause();
   if (groups_ != groups_before || awaits_part_) changed_.notify_all();
 }
 
@@ -492,7 +516,10 @@ void TcpCore::read_some(std::size_t peer) {
   collect_frame(transfer, iovecs_);
   const auto [got, error] = move_in(peer);
   if (got < 0) {
-    if (error == EAGAIN) connection.readable = false;
+    if (error == EAGAIN) {
+      connection.readable = false;
+      connection.arriving.ran_dry(watch());
+    }
     if (error != EAGAIN && error != EINTR) fail_lost(peer, errno_text("receive", error));
     return;
   }
@@ -503,17 +530,30 @@ void TcpCore::read_some(std::size_t peer) {
   const bool header_was_due = transfer.header_done < kFrameHeaderBytes;
   moved_bytes_ += static_cast<std::uint64_t>(got);
   advance_frame(transfer, static_cast<std::size_t>(got));
+  if (connection.arriving.may_begin(watch()) && is_timed(connection, transfer)) {
+    connection.arriving.begin(watch(), transfer.done, clock_.mono_now());
+  }
   // The header is judged as soon as it is there: of a frame shorter than expected the rest would
   // never come.
   if (header_was_due && transfer.header_done == kFrameHeaderBytes && !check_header(peer)) return;
   if (!frame_complete(transfer) || !check_payload(peer)) return;
   transfer.frame_open = false;
   if (transfer.done < transfer.message.bytes()) return;
-  // What was there before somebody waited for it has cost nothing.
-  if (const auto since = transfer.group->waited_since) {
-    connection.waited_seconds += std::chrono::duration<double>(clock_.mono_now() - *since).count();
-  }
+  note_arrival(connection);
   finish_front(connection.in);
+}
+
+/// All of the front transfer is there.
+void TcpCore::note_arrival(Connection& connection) const {
+  const Transfer& transfer = connection.in.front();
+  const auto since = transfer.group->waited_since;
+  if (!since && !is_timed(connection, transfer)) return;
+  const MonoTime now = clock_.mono_now();
+  // What was there before somebody waited for it has cost nothing.
+  if (since) connection.waited_seconds += seconds_of(now - *since);
+  if (is_timed(connection, transfer)) {
+    connection.arriving.end(watch(), transfer.message.bytes(), now);
+  }
 }
 
 /// Judges the header of the front transfer's frame. False: the communicator has failed.
@@ -632,6 +672,7 @@ class TcpCommunicator final : public Communicator {
   std::vector<int> hosts() const override { return core_->hosts(); }
   std::uint64_t sent_bytes() const override { return core_->sent_bytes(); }
   std::vector<double> waited_seconds() const override { return core_->waited_seconds(); }
+  std::vector<Arrivals> take_arrivals() override { return core_->take_arrivals(); }
   void abort() override { core_->abort("abort() was called"); }
   Result<std::unique_ptr<Work>> start_on(int channel, std::uint64_t step, Memory memory,
                                          std::span<const SendBuffer> sends,

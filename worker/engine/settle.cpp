@@ -139,6 +139,7 @@ void Trainer::report_step() {
   report_.checkpoint_step = newest_checkpoint();
   if (report_.membership_epoch == view_.epoch) {
     report_.rank = view_.rank;
+    if (is_split()) report_.arrivals = everyone_->take_arrivals();
     // With shards, nobody updates before all have what they need for it.
     // A stage waits for those beside it in every step.
     if (is_sharded() || (!is_split() && exchange_->owns_elements())) {

@@ -16,6 +16,7 @@
 #include "common/result.h"
 #include "common/split.h"
 #include "kernels/ops.h"
+#include "worker/comm/arrivals.h"
 #include "worker/data/loader.h"
 #include "worker/data/picture_files.h"
 #include "worker/data/table_column.h"
@@ -201,6 +202,9 @@ struct StepReport {
   /// host where that sends as one (hosts.h); empty where it does not wait for all itself, or nobody
   /// measures it.
   std::vector<double> waited_seconds;
+  /// By rank, what has come from it over a network since the report before; empty where it has the
+  /// whole model, or nobody measures it.
+  std::vector<comm::Arrivals> arrivals;
 };
 
 struct TrainingSummary {

@@ -17,6 +17,7 @@ constexpr microseconds kLeastDelay{1'000};
 constexpr int kMostPercent = 10'000;
 /// A peer may say anything; nothing that is computed from it may overflow.
 constexpr microseconds kMostTime{std::chrono::hours(24)};
+constexpr double kMebibyte = 1 << 20;
 
 /// The element that would stand at `place` were they sorted.
 template <typename T>
@@ -197,6 +198,7 @@ std::optional<Pace> PaceBook::pace() const {
   if (last.is_of_part) {
     pace.usual_wait = to_micros(
         over([](const StepSample& one) { return one.whole_seconds - one.communicate_seconds; }));
+    pace.waits = times_of_arrivals();
     return pace;
   }
   std::vector<Wait> waits;
@@ -219,6 +221,40 @@ std::optional<Pace> PaceBook::pace() const {
             [](const Wait& a, const Wait& b) { return a.rank < b.rank; });
   pace.waits = std::move(waits);
   return pace;
+}
+
+/// What part_pace.h says of a part's waits.
+std::vector<Wait> PaceBook::times_of_arrivals() const {
+  const StepSample& last = steps_.back().sample;
+  std::vector<Wait> times;
+  for (std::size_t peer = 0; peer < last.arrivals.size(); ++peer) {
+    std::vector<double> measured;
+    for (const Entry& entry : steps_) {
+      if (peer >= entry.sample.arrivals.size()) continue;
+      const double rate = entry.sample.arrivals[peer].bytes_per_second;
+      if (rate > 0) measured.push_back(kMebibyte / rate);
+    }
+    // Where it is seldom measured, what is measured are those messages that were late.
+    if (measured.size() * 2 < steps_.size()) continue;
+    const double best = element_at(measured, measured.size() / 8);
+    times.push_back({static_cast<int>(peer), to_micros(best)});
+  }
+  if (times.empty()) return times;
+  std::sort(times.begin(), times.end(), [](const Wait& a, const Wait& b) {
+    return a.time != b.time ? a.time < b.time : a.rank < b.rank;
+  });
+  std::vector<double> bytes;
+  for (const Entry& entry : steps_) {
+    bytes.push_back(0);
+    for (const Arrival& one : entry.sample.arrivals) bytes.back() += one.bytes;
+  }
+  const double seconds_each = std::chrono::duration<double>(times.front().time).count();
+  const Wait all{last.rank, to_micros(usual(std::move(bytes)) / kMebibyte * seconds_each)};
+  if (times.size() >= kMostWaits) times.erase(times.begin() + 1, times.end() - (kMostWaits - 2));
+  times.push_back(all);
+  std::sort(times.begin(), times.end(),
+            [](const Wait& a, const Wait& b) { return a.rank < b.rank; });
+  return times;
 }
 
 std::string_view name_of(Cause cause) {

@@ -22,7 +22,8 @@ using std::chrono::microseconds;
 /// named within 20 steps, and a hiccup of the machine names nobody.
 inline constexpr std::size_t kPaceSteps = 16;
 inline constexpr microseconds kPaceTime{500'000};
-/// Of those whom a trainer waits for, it tells the longest waits one by one.
+/// Of those whom a trainer waits for, it tells the longest waits one by one; of parts: see
+/// part_pace.h.
 inline constexpr std::size_t kMostWaits = 4;
 /// Of a rank, and of logical ranks; nothing above it is believed.
 inline constexpr int kMostRank = 1 << 20;
@@ -47,8 +48,14 @@ struct Pace {
   /// False of those who own no block of the sum: they see a late one through others only.
   bool waits_for_all = false;
   microseconds usual_wait{};  ///< for whoever is not in `waits`; of parts: see part_pace.h
-  std::vector<Wait> waits;    ///< at most kMostWaits, by rank
+  std::vector<Wait> waits;    ///< at most kMostWaits, by rank; of parts: see part_pace.h
   bool operator==(const Pace&) const = default;
+};
+
+/// What has come from a peer over a network in a step, in large messages (comm/arrivals).
+struct Arrival {
+  double bytes = 0;
+  double bytes_per_second = 0;  ///< of the fastest one; 0: it is not known
 };
 
 /// One finished step, as the trainer measured it.
@@ -61,6 +68,7 @@ struct StepSample {
          starved_seconds = 0;
   /// By rank, summed over the steps of this membership; empty when it does not wait for all.
   std::span<const double> waited_seconds;
+  std::vector<Arrival> arrivals;  ///< by rank; of a part alone
 };
 
 /// The newest steps of one trainer. Threads: one.
@@ -71,6 +79,8 @@ class PaceBook {
   std::optional<Pace> pace() const;
 
  private:
+  std::vector<Wait> times_of_arrivals() const;
+
   struct Entry {
     StepSample sample;  ///< without waits
     std::vector<float> waited;

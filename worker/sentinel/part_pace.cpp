@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace {
 /// of updates.
 constexpr double kForecastTimes = 2;
 constexpr double kMostPercentOfPart = 10'000;
+/// A network so many times as slow as usual is slow. By less the sizes of messages alone may make
+/// one seem slower: more of a smaller one's time is latency.
+constexpr double kSlowTimes = 4;
 /// A peer may say anything: microseconds of a day.
 constexpr double kMostOfDay = 86'400e6;
 
@@ -24,6 +28,8 @@ struct Alone {
   double work = 1;                          ///< in kRankUnits
   double whole = 0, usual = 0;              ///< of a usual step
   double compute = 0, data = 0, files = 0;  ///< in seven steps of eight
+  double starved = 0;
+  std::span<const Wait> waits;
   double all() const { return compute + data + files; }
   double of_work() const { return usual / work; }
 };
@@ -125,10 +131,85 @@ std::optional<std::vector<Alone>> list_alone(const std::vector<Pace>& paces,
     all.push_back({static_cast<int>(rank), parts[rank],
                    static_cast<double>(std::max(1, pace.logical_ranks)), micros(pace.whole),
                    micros(pace.usual_wait), micros(pace.compute), micros(pace.data),
-                   micros(pace.files)});
+                   micros(pace.files), micros(pace.starved), pace.waits});
   }
   return all;
 }
+
+/// How long a MiB of large messages takes between those who have told it, in microseconds.
+class Network {
+ public:
+  explicit Network(const std::vector<Alone>& all) {
+    for (const Alone& one : all) ends_[one.rank];
+    std::vector<double> fastest;
+    for (const Alone& one : all) {
+      add_ways_to(one);
+      if (const auto& in = ends_.at(one.rank).in) fastest.push_back(*in);
+    }
+    if (!fastest.empty()) usual_ = lower_median(std::move(fastest));
+  }
+
+  /// Microseconds that what comes to `rank` in a step, or as much that goes from it, takes longer
+  /// than over a usual network; 0 where it may be others' that is slow.
+  double excess(int rank) const {
+    const End& end = ends_.at(rank);
+    double time = 0;
+    if (is_slow(end.in) && can_blame_receiver(end)) time = *end.in;
+    if (is_slow(end.out) && can_blame_sender(rank, end)) time = std::max(time, *end.out);
+    return time > 0 ? end.mebibytes * (time - usual_) : 0;
+  }
+
+ private:
+  struct End {
+    std::map<int, double> from;     ///< by who sends, as far as told
+    std::optional<double> in, out;  ///< the fastest; of out as far as told
+    double mebibytes = 0;           ///< that come in a usual step
+  };
+
+  void add_ways_to(const Alone& one) {
+    End& end = ends_.at(one.rank);
+    double amount = 0;
+    for (const Wait& wait : one.waits) {
+      const double time = std::max(1.0, micros(wait.time));
+      if (wait.rank == one.rank) amount = time;
+      const auto sender = ends_.find(wait.rank);
+      if (wait.rank == one.rank || sender == ends_.end()) continue;
+      end.from[wait.rank] = time;
+      end.in = std::min(end.in.value_or(time), time);
+      sender->second.out = std::min(sender->second.out.value_or(time), time);
+    }
+    if (end.in) end.mebibytes = amount / *end.in;
+  }
+
+  bool is_slow(std::optional<double> time) const { return time && *time > kSlowTimes * usual_; }
+  /// Of the one direction it is known, and of the other nothing else.
+  bool is_fast(std::optional<double> one, std::optional<double> other) const {
+    return one && !is_slow(one) && !is_slow(other);
+  }
+
+  /// One who sends to it does so fast enough to others.
+  bool can_blame_receiver(const End& end) const {
+    return std::ranges::any_of(end.from, [&](const auto& way) {
+      const End& sender = ends_.at(way.first);
+      return is_fast(sender.out, sender.in);
+    });
+  }
+  /// One whom it sends to is sent fast enough by others. Not all tell of all who send to them:
+  /// those whom it is sent by itself must have told.
+  bool can_blame_sender(int rank, const End& end) const {
+    bool is_told = false;
+    for (const auto& [peer, time] : end.from) {
+      const End& receiver = ends_.at(peer);
+      const auto way = receiver.from.find(rank);
+      if (way == receiver.from.end() || !is_slow(way->second)) return false;
+      is_told = is_told || is_fast(receiver.in, receiver.out);
+    }
+    return is_told;
+  }
+
+  std::map<int, End> ends_;
+  double usual_ = 0;
+};
 
 }  // namespace
 
@@ -172,23 +253,36 @@ std::vector<Slowness> judge_parts(const std::vector<Pace>& paces, const std::vec
   const auto all = list_alone(paces, parts);
   if (!all || all->size() < 2) return {};
   const Likes likes(*all);
-  // The longest part of all, were nobody slow, and what a step takes.
-  double longest = 0;
-  std::vector<double> wholes;
+  const Network network(*all);
+  // The longest part of all, were nobody slow, what a step takes, and what each of them waits.
+  double longest = 0, waited = kMostOfDay;
+  std::vector<double> wholes, starved;
   for (const Alone& one : *all) {
     longest = std::max(longest, std::min(one.all(), likes.expected(one)));
+    waited = std::clamp(one.whole - one.usual, 0.0, waited);
     wholes.push_back(one.whole);
+    starved.push_back(one.starved);
   }
   const double whole = lower_median(std::move(wholes));
+  const double usually_starved = lower_median(std::move(starved));
   std::vector<Slowness> verdicts(parts.size());
   for (const Alone& one : *all) {
     const double excess = std::max(0.0, one.all() - likes.expected(one));
-    const double delay = std::clamp(one.all() - longest, 0.0, excess);
+    double delay = std::clamp(one.all() - longest, 0.0, excess);
+    Cause cause = likes.cause_of(one, excess);
+    const double late = std::min(network.excess(one.rank), waited);
+    if (late > delay) {
+      delay = late;
+      // Messages, too, come and go late where a process is slow or short of processor time.
+      const double short_of_time = one.starved - usually_starved;
+      if (short_of_time > excess) cause = Cause::kCompute;
+      if (2 * std::max(excess, short_of_time) < late) cause = Cause::kNetwork;
+    }
     const double without = std::max({whole - delay, whole / 100, 1.0});
     Slowness& verdict = verdicts[static_cast<std::size_t>(one.rank)];
     verdict.delay = microseconds(static_cast<std::int64_t>(delay));
     verdict.percent = static_cast<int>(std::min(kMostPercentOfPart, 100 * delay / without));
-    verdict.cause = likes.cause_of(one, excess);
+    verdict.cause = cause;
   }
   return verdicts;
 }

@@ -21,6 +21,7 @@
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "tests/unit/engine/run_files.h"
+#include "worker/comm/shared_communicator.h"
 #include "worker/engine/memory_needs.h"
 
 using namespace muster;
@@ -402,6 +403,48 @@ TEST_CASE("split into stages that are connected as pods: the same bits") {
        {Grid{1, 4}, Grid{2, 3}, Grid{3, 2}, Grid{2, 1, 2}, Grid{1, 3, 2}, Grid{2, 2, 2}}) {
     CAPTURE_SPLIT(split);
     check_steps(config, split, test::on_all_ranks_by_tcp);
+  }
+}
+
+namespace {
+
+/// Of each process something else has come in a step.
+class TellsArrivals final : public comm::SharedCommunicator {
+ public:
+  explicit TellsArrivals(comm::Communicator& real)
+      : SharedCommunicator(std::shared_ptr<comm::Communicator>(&real, [](auto*) {})) {}
+  std::vector<comm::Arrivals> take_arrivals() override {
+    std::vector<comm::Arrivals> all;
+    for (int rank = 0; rank < size(); ++rank) all.push_back({1U << rank, rank + 0.5});
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("who has a part of the model reports what has come from whom over a network") {
+  const auto connect = [](int size, const std::function<void(comm::Communicator&)>& body) {
+    test::on_all_ranks(size, [&](comm::Communicator& real) {
+      TellsArrivals tells(real);
+      body(tells);
+    });
+  };
+  for (const Grid split : {Grid{2, 2}, Grid{1, 1, 2}, Grid{4}}) {
+    CAPTURE_SPLIT(split);
+    std::vector<comm::Arrivals> expected{{1, 0.5}, {2, 1.5}, {4, 2.5}, {8, 3.5}};
+    const bool has_part = split.stages * split.slices > 1;
+    expected.resize(has_part ? static_cast<std::size_t>(split.processes()) : 0);
+    std::atomic<int> told = 0, wrong = 0;
+    TrainingHooks hooks;
+    hooks.on_step = [&](const StepReport& report) {
+      ++told;
+      wrong += report.arrivals == expected ? 0 : 1;
+    };
+    for (const auto& end : train_split(test::digits(4), split, hooks, connect)) {
+      CHECK(end.has_value());
+    }
+    CHECK(told == 4 * split.processes());
+    CHECK(wrong == 0);
   }
 }
 

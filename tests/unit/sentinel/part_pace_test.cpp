@@ -1,9 +1,11 @@
-// Who slows a gang whose trainers have parts of a model, judged from what each does alone.
+// Who slows a gang whose trainers have parts of a model, judged from what each does alone and from
+// how fast large messages come and go.
 #include "worker/sentinel/part_pace.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "common/rng.h"
@@ -15,6 +17,7 @@ using namespace muster::sentinel;
 namespace {
 
 /// Trainers of some copies, each of stages that differ in what they have to do, and of slices.
+/// Those beside each other in a copy, and those with the same part, send each other large messages.
 class PartGang {
  public:
   /// `stages`: seconds that each slice of a stage takes for a logical rank.
@@ -29,12 +32,23 @@ class PartGang {
     times_.assign(parts_.size(), 1);
     data_.assign(parts_.size(), 0.001);
     files_.assign(parts_.size(), 0);
+    starved_.assign(parts_.size(), 0);
+    into_.assign(parts_.size(), 1);
+    out_.assign(parts_.size(), 1);
     books_.resize(parts_.size());
   }
   /// Its computing takes so many times as long.
   double& times(std::size_t rank) { return times_[rank]; }
   double& data(std::size_t rank) { return data_[rank]; }
   double& files(std::size_t rank) { return files_[rank]; }
+  double& starved(std::size_t rank) { return starved_[rank]; }
+  /// What is sent to it, or what it sends, takes so many times as long.
+  double& into(std::size_t rank) { return into_[rank]; }
+  double& out_of(std::size_t rank) { return out_[rank]; }
+  /// Of what each sends each of its peers in a step.
+  double bytes = 16 << 20;
+  bool is_hidden = false;       ///< nobody waits for messages
+  std::int64_t timed_each = 1;  ///< of so many steps one has messages that were read as they came
   /// How far off the graph's forecast of a stage is, by its number.
   void set_forecast(std::vector<double> forecast) { forecast_ = std::move(forecast); }
 
@@ -42,6 +56,7 @@ class PartGang {
     ++step_;
     std::vector<double> compute;
     double longest = 0, all = 0;
+    const double wire = kWire + (is_hidden ? 0 : longer_on_wire());
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const double more =
           rng == nullptr ? 0 : jitter * static_cast<double>(rng->below(1000)) / 1000;
@@ -59,10 +74,12 @@ class PartGang {
       const double forecast = forecast_.empty() ? 1 : forecast_[stage];
       sample.logical_ranks =
           static_cast<std::int64_t>(ranks_of(i) * cost(i) * forecast / all * kRankUnits);
-      sample.whole_seconds = longest + kWire;
+      sample.whole_seconds = longest + wire;
       sample.data_seconds = data_[i];
       sample.files_seconds = files_[i];
-      sample.communicate_seconds = longest + kWire - compute[i] - data_[i] - files_[i];
+      sample.communicate_seconds = longest + wire - compute[i] - data_[i] - files_[i];
+      sample.starved_seconds = starved_[i];
+      sample.arrivals = arrivals(i, rng, jitter);
       books_[i].add(sample);
     }
   }
@@ -91,18 +108,57 @@ class PartGang {
     return all;
   }
   std::size_t size() const { return parts_.size(); }
+  bool are_peers(std::size_t a, std::size_t b) const {
+    const Part &one = parts_[a], &other = parts_[b];
+    const int apart = std::abs(one.stage - other.stage) + std::abs(one.slice - other.slice);
+    return (one.copy == other.copy && apart == 1) || (one.copy != other.copy && apart == 0);
+  }
+  std::size_t peers_of(std::size_t i) const {
+    std::size_t count = 0;
+    for (std::size_t peer = 0; peer < size(); ++peer) count += are_peers(i, peer) ? 1 : 0;
+    return count;
+  }
 
  private:
+  double times_as_long(std::size_t from, std::size_t to) const {
+    return std::max(out_[from], into_[to]);
+  }
+  /// What all wait for the one whose messages take the longest.
+  double longer_on_wire() const {
+    double most = 0;
+    for (std::size_t i = 0; i < size(); ++i) {
+      double in = 0, out = 0;
+      for (std::size_t peer = 0; peer < size(); ++peer) {
+        if (!are_peers(i, peer)) continue;
+        in += (times_as_long(peer, i) - 1) * bytes / kRate;
+        out += (times_as_long(i, peer) - 1) * bytes / kRate;
+      }
+      most = std::max({most, in, out});
+    }
+    return most;
+  }
+  std::vector<Arrival> arrivals(std::size_t to, Rng* rng, double jitter) const {
+    std::vector<Arrival> all(size());
+    for (std::size_t from = 0; from < size(); ++from) {
+      if (!are_peers(from, to)) continue;
+      const double more =
+          rng == nullptr ? 0 : 3 * jitter * static_cast<double>(rng->below(1000)) / 1000;
+      const bool is_timed = step_ % timed_each == 0;
+      all[from] = {bytes, is_timed ? kRate / times_as_long(from, to) / (1 + more) : 0};
+    }
+    return all;
+  }
+
   double cost(std::size_t i) const { return stages_[static_cast<std::size_t>(parts_[i].stage)]; }
   int ranks_of(std::size_t i) const { return ranks_[static_cast<std::size_t>(parts_[i].copy)]; }
 
-  static constexpr double kWire = 0.002;
+  static constexpr double kWire = 0.002, kRate = 1e9;
   std::int64_t step_ = 0;
   const std::vector<double> stages_;
   const int slices_;
   std::vector<int> ranks_;
   std::vector<Part> parts_;
-  std::vector<double> times_, data_, files_, forecast_;
+  std::vector<double> times_, data_, files_, starved_, into_, out_, forecast_;
   std::vector<PaceBook> books_;
 };
 
@@ -178,6 +234,147 @@ TEST_CASE(
   CHECK(both.named(40) == "2: compute, 3: compute");
 }
 
+TEST_CASE("whose network is slow, either way, is named within 20 steps where anybody can tell") {
+  for (const int copies : {1, 2, 3}) {
+    for (const std::vector<double>& stages :
+         {std::vector{0.01, 0.012}, {0.01, 0.012, 0.009}, {0.01, 0.012, 0.009, 0.011}}) {
+      for (const int slices : {1, 2}) {
+        const PartGang calm(copies, stages, slices);
+        for (std::size_t slow = 0; slow < calm.size(); ++slow) {
+          // A peer that has another one sees by that one that its own network is not slow.
+          bool can_tell = false;
+          for (std::size_t peer = 0; peer < calm.size(); ++peer) {
+            can_tell = can_tell || (calm.are_peers(slow, peer) && calm.peers_of(peer) > 1);
+          }
+          for (const int ways : {1, 2, 3}) {
+            CAPTURE(copies);
+            CAPTURE(stages.size());
+            CAPTURE(slices);
+            CAPTURE(slow);
+            CAPTURE(ways);
+            PartGang gang(copies, stages, slices);
+            for (int i = 0; i < 50; ++i) gang.step();
+            if ((ways & 1) != 0) gang.into(slow) = 10;
+            if ((ways & 2) != 0) gang.out_of(slow) = 10;
+            CHECK(gang.named(40) == (can_tell ? std::to_string(slow) + ": network" : ""));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("of a slow network it is told how much longer a step takes for it") {
+  PartGang gang(2, {0.01, 0.012});
+  gang.into(1) = gang.out_of(1) = 10;
+  for (int i = 0; i < 20; ++i) gang.step();
+  const auto verdicts = gang.judge();
+  REQUIRE(verdicts.size() == 4);
+  // 32 MiB at a tenth of 10^9 bytes a second, in steps of 51 ms.
+  CHECK(verdicts[1].delay > microseconds(301'000));
+  CHECK(verdicts[1].delay < microseconds(303'000));
+  CHECK(verdicts[1].percent > 550);
+  CHECK(verdicts[1].percent < 610);
+  for (const std::size_t other : {0U, 2U, 3U}) CHECK(verdicts[other].delay == microseconds(0));
+}
+
+TEST_CASE("a network that is not four times as slow, or for which nobody waits, is not told") {
+  PartGang gang(2, {0.01, 0.012});
+  gang.into(3) = gang.out_of(3) = 3.9;
+  CHECK(gang.named(60).empty());
+  gang.into(3) = gang.out_of(3) = 10;
+  gang.is_hidden = true;
+  CHECK(gang.named(60).empty());
+  gang.is_hidden = false;
+  gang.bytes = 100'000;
+  CHECK(gang.named(60).empty());
+  gang.bytes = 16 << 20;
+  CHECK(gang.named(60) == "3: network");
+}
+
+TEST_CASE("messages that stall with a process that is short of processor time are no network") {
+  // In every step some of them come as they should, in three steps of eight at least.
+  PartGang stalls(2, {0.01, 0.012});
+  std::string all;
+  for (int i = 0; i < 200; ++i) {
+    stalls.out_of(3) = i % 8 < 5 ? 20 : 1;
+    all += stalls.named(1);
+  }
+  CHECK(all.empty());
+  PartGang starved(2, {0.01, 0.012});
+  starved.out_of(3) = 10;
+  starved.starved(3) = 0.3;
+  CHECK(starved.named(40) == "3: compute");
+  PartGang slow(2, {0.01, 0.012});
+  slow.out_of(3) = slow.times(3) = 5;
+  CHECK(slow.named(40) == "3: compute");
+}
+
+TEST_CASE("what was timed in fewer than half of the steps says nothing of a network") {
+  for (const int each : {2, 3}) {
+    CAPTURE(each);
+    PartGang gang(2, {0.01, 0.012});
+    gang.into(2) = gang.out_of(2) = 10;
+    gang.timed_each = each;
+    CHECK(gang.named(60) == (each == 2 ? "2: network" : ""));
+  }
+}
+
+TEST_CASE("of many who send to a part the fastest and the slowest are told, and how much it is") {
+  PaceBook book;
+  for (int step = 0; step < 20; ++step) {
+    StepSample sample;
+    sample.rank = 2;
+    sample.is_of_part = true;
+    sample.whole_seconds = 0.1;
+    // Rank 2 itself; of 6 it is not known; a MiB in 4, 5, 8, 3 and 2 ms.
+    for (const double milliseconds_each : {4.0, 5.0, 0.0, 8.0, 3.0, 2.0, 0.0}) {
+      const double rate = milliseconds_each > 0 ? 1'048'576'000 / milliseconds_each : 0;
+      sample.arrivals.push_back({sample.arrivals.size() == 2 ? 0.0 : 2'097'152.0, rate});
+    }
+    book.add(sample);
+  }
+  const auto pace = book.pace();
+  REQUIRE(pace);
+  CHECK_FALSE(pace->waits_for_all);
+  // Twelve MiB come in a step, from the fastest in 24 ms.
+  CHECK(pace->waits == std::vector<Wait>{{1, microseconds(5'000)},
+                                         {2, microseconds(24'000)},
+                                         {3, microseconds(8'000)},
+                                         {5, microseconds(2'000)}});
+}
+
+TEST_CASE("who sends into another rack slowly is not named where not all that it sends is told") {
+  // 0 and 1 are far from 2 and 3. In microseconds of a MiB, and of all that comes.
+  using Told = std::vector<Wait>;
+  const auto us = [](int time) { return microseconds(time); };
+  const std::vector<Told> told{{{0, us(10'000)}, {1, us(1'000)}, {2, us(9'000)}, {3, us(9'000)}},
+                               {{1, us(10'000)}, {2, us(9'000)}, {3, us(9'000)}, {4, us(900)}},
+                               {{0, us(9'000)}, {1, us(9'000)}, {2, us(10'000)}, {3, us(1'000)}},
+                               {{0, us(9'000)}, {1, us(9'000)}, {2, us(1'000)}, {3, us(10'000)}},
+                               {{1, us(1'000)}, {4, us(10'000)}},
+                               {{4, us(1'000)}, {5, us(10'000)}}};
+  std::vector<Pace> paces;
+  std::vector<Part> parts;
+  for (int rank = 0; rank < 6; ++rank) {
+    Pace pace;
+    pace.rank = rank;
+    pace.whole = us(100'000);
+    pace.compute = pace.usual_wait = us(10'000);
+    pace.waits = told[static_cast<std::size_t>(rank)];
+    paces.push_back(pace);
+    parts.push_back({rank / 2, rank % 2, 0});
+  }
+  for (const Slowness& one : judge_parts(paces, parts)) CHECK(one.delay == us(0));
+  // Now also what goes to its neighbour is slow.
+  paces[1].waits[1] = {0, us(9'000)};
+  const auto verdicts = judge_parts(paces, parts);
+  for (std::size_t rank = 0; rank < 6; ++rank) {
+    CHECK(verdicts[rank].delay == us(rank == 0 ? 80'000 : 0));
+  }
+  CHECK(verdicts[0].cause == Cause::kNetwork);
+}
+
 TEST_CASE("a part that is slow and still has less to do than others delays nobody") {
   PartGang gang(3, {0.004, 0.02});
   gang.times(2) = 4;
@@ -242,8 +439,12 @@ TEST_CASE("figures of parts that nobody can have measured give a verdict within 
       pace.rank = rank;
       pace.logical_ranks = static_cast<int>(rng.below(kMostRank));
       for (microseconds* time :
-           {&pace.whole, &pace.data, &pace.compute, &pace.files, &pace.usual_wait})
+           {&pace.whole, &pace.data, &pace.compute, &pace.files, &pace.starved, &pace.usual_wait}) {
         *time = any();
+      }
+      for (std::size_t i = rng.below(kMostWaits + 1); i > 0; --i) {
+        pace.waits.push_back({static_cast<int>(rng.below(9)) - 1, any()});
+      }
       paces.push_back(pace);
       parts.push_back({static_cast<int>(rng.below(3)) - 1, static_cast<int>(rng.below(3)),
                        static_cast<int>(rng.below(2))});
