@@ -222,6 +222,21 @@ inline void run_waits_for_some(Ranks& ranks, const Clock& clock) {
   CHECK(never.error().code() == ErrorCode::kAborted);
 }
 
+/// Rank 2 waits for rank 1, the first of a subset, who sends nothing; nor is rank 0, which it is
+/// owed nothing by, taken for it.
+inline void run_waits_for_some_of_subset(Ranks& ranks, const Clock& clock) {
+  REQUIRE(ranks.size() == 3);
+  const auto subset = comm::make_subset(*ranks[2], {1, 2}, 1);
+  std::byte in{};
+  const comm::ReceiveBuffer receive{0, &in, 1};
+  const auto work = subset->start(1, comm::Memory::kHost, {}, {&receive, 1});
+  REQUIRE(work);
+  const std::vector<int> first{0};
+  const Status never = (*work)->wait_for(first, clock.mono_now());
+  REQUIRE_FALSE(never);
+  CHECK(never.error().code() == ErrorCode::kDeadlineExceeded);
+}
+
 /// Rank 0 sends 10 bytes where rank 1 expects 1,000, and waits for an answer that cannot come.
 inline void run_length_mismatch(Ranks& ranks, const Clock& clock) {
   const auto results = on_all(2, [&](int rank) -> Status {

@@ -47,6 +47,12 @@ TEST_CASE_TEMPLATE("a group is waited for in parts: what some have sent is there
   run_waits_for_some(ranks, kSystemClock);
 }
 
+TEST_CASE_TEMPLATE("some of a subset are waited for by their ranks there", Way, Connection,
+                   SharedMemory) {
+  Ranks ranks = connected_ranks<Way>(3);
+  run_waits_for_some_of_subset(ranks, kSystemClock);
+}
+
 TEST_CASE_TEMPLATE("some of the ranks are a communicator of their own", Way, Connection,
                    SharedMemory) {
   Ranks ranks = connected_ranks<Way>(6);

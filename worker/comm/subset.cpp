@@ -1,5 +1,6 @@
 // Some of the ranks of a communicator as one of their own, over its connections.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "common/check.h"
@@ -7,6 +8,17 @@
 
 namespace muster::comm {
 namespace {
+
+/// The whole's work knows its ranks by other numbers: this one is waited for as a whole group.
+class SubsetWork final : public Work {
+ public:
+  explicit SubsetWork(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+  void proceed_alone() override { work_->proceed_alone(); }
+  Status wait(MonoTime deadline) override { return work_->wait(deadline); }
+
+ private:
+  std::unique_ptr<Work> work_;
+};
 
 class Subset final : public Communicator {
  public:
@@ -49,7 +61,8 @@ class Subset final : public Communicator {
     receives_.assign(receives.begin(), receives.end());
     for (SendBuffer& send : sends_) send.peer = in_whole(send.peer);
     for (ReceiveBuffer& receive : receives_) receive.peer = in_whole(receive.peer);
-    return whole_.start_on(channel_, step, memory, sends_, receives_);
+    MUSTER_ASSIGN_OR_RETURN(auto work, whole_.start_on(channel_, step, memory, sends_, receives_));
+    return std::unique_ptr<Work>(std::make_unique<SubsetWork>(std::move(work)));
   }
 
  private:

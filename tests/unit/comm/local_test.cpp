@@ -35,6 +35,11 @@ TEST_CASE("a group is waited for in parts: what some have sent is there before t
   test::run_waits_for_some(ranks, kClock);
 }
 
+TEST_CASE("some of a subset are waited for by their ranks there") {
+  auto ranks = make_local_communicators(3, kClock);
+  test::run_waits_for_some_of_subset(ranks, kClock);
+}
+
 TEST_CASE("some of the ranks are a communicator of their own, as often as they meet") {
   auto ranks = make_local_communicators(6, kClock);
   test::run_subsets(ranks, kClock);
