@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "common/contract.h"
+#include "common/file.h"
+#include "common/json.h"
 
 namespace muster::sim {
 namespace {
@@ -37,6 +39,29 @@ void tear(const std::string& directory, const FilesBefore& before) {
   const fs::path record = record_of(directory);
   if (!fs::exists(record) || fs::file_size(record) <= before.record_bytes + 7) return;
   fs::resize_file(record, fs::file_size(record) - 7);
+}
+
+std::string wrong_in_record(const std::string& directory, const Lesson& lesson) {
+  const auto read = read_file(record_of(directory).string(), std::size_t{1} << 24);
+  if (!read) return "no record: " + read.error().message();
+  std::int64_t step = 0;
+  std::size_t from = 0;
+  for (std::size_t to = 0; (to = read->find('\n', from)) != std::string::npos; from = to + 1) {
+    const auto line = parse_json(std::string_view(*read).substr(from, to - from));
+    if (!line || !line->is_object()) return "the record has a line that is none";
+    if (line->contains("evaluation")) continue;
+    const std::int64_t there = line->value("step", std::int64_t{-1});
+    if (there != ++step) {
+      return "the record has step " + std::to_string(there) + " where " + std::to_string(step) +
+             " is due";
+    }
+    const auto right = lesson.expected->find(step);
+    if (right == lesson.expected->end() || line->value("sha256", "") != right->second.parameters) {
+      return "the record has another hash of step " + std::to_string(step);
+    }
+  }
+  if (step == lesson.config.steps && from == read->size()) return "";
+  return "the record ends after step " + std::to_string(step);
 }
 
 }  // namespace muster::sim

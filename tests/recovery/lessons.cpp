@@ -8,6 +8,7 @@ namespace {
 
 /// Nobody knows how fast it is before it has made 16 steps.
 constexpr int kSteps = 30, kStepsOfSpeeds = 90;
+constexpr int kStepsOfFlips = 100;
 
 }  // namespace
 
@@ -30,6 +31,13 @@ Lessons make_lessons() {
   for (engine::TrainingConfig config :
        {test::with_adamw(test::digits(kStepsOfSpeeds)), test::digits_in_buckets(kStepsOfSpeeds)}) {
     lessons.replicated.push_back({config, &test::reference(config), nullptr});
+  }
+  engine::TrainingConfig with_spares = test::with_adamw(test::digits(kStepsOfFlips));
+  with_spares.logical_ranks = 4;
+  for (const engine::TrainingConfig& config :
+       {test::with_adamw(test::digits(kStepsOfFlips)), test::digits_in_buckets(kStepsOfFlips),
+        test::digits_with_layers(kStepsOfFlips), with_spares}) {
+    lessons.flips.push_back({config, &test::reference(config), nullptr});
   }
   const auto add_split = [&](engine::TrainingConfig config, int stages, int slices = 1) {
     config.stages = stages;

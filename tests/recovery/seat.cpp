@@ -36,9 +36,11 @@ Result<engine::View> Seat::next(std::int64_t after, std::optional<MonoTime>) {
 Result<std::int64_t> Seat::prepared_epoch() {
   if (!views_.has_newer_than_present()) return 0;
   views_.give_up_old();
-  if (views_.is_prepared()) return newest_epoch();
-  if (views_.newest()->rank >= 0 && !made_) return 0;
-  views_.prepare(std::exchange(made_, nullptr));
+  if (!views_.is_prepared()) {
+    if (views_.newest()->rank >= 0 && !made_) return 0;
+    views_.prepare(std::exchange(made_, nullptr));
+  }
+  world_.on_prepared(trainer_, newest_epoch());
   return newest_epoch();
 }
 
@@ -50,11 +52,15 @@ std::optional<engine::View> Seat::prepared(std::int64_t epoch) {
 }
 
 Result<std::unique_ptr<comm::Communicator>> Seat::connect(const engine::View& view) {
-  if (auto entered = views_.enter_prepared(view.epoch)) return entered;
+  if (auto entered = views_.enter_prepared(view.epoch)) {
+    world_.on_connected(trainer_, view.epoch);
+    return entered;
+  }
   const bool is_due = stage_.wait([&] { return made_ || newest_epoch() != view.epoch; },
                                   stage_.now() + kConnectMost);
   if (!is_due) return Error(ErrorCode::kDeadlineExceeded, "not connected in time");
   if (newest_epoch() != view.epoch) return peer_lost("a newer membership came");
+  world_.on_connected(trainer_, view.epoch);
   return views_.enter_newest(std::exchange(made_, nullptr));
 }
 

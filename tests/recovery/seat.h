@@ -18,7 +18,11 @@ class SeatWorld {
  public:
   virtual ~SeatWorld() = default;
   virtual void on_ready(int trainer, const Sha256Digest& digest) = 0;
-  virtual void on_broken(int trainer, std::int64_t epoch) = 0;
+  virtual void on_broken(int trainer, std::int64_t epoch, const Error& why) = 0;
+  /// It can enter a newer view, as it says in each step until it does.
+  virtual void on_prepared(int trainer, std::int64_t epoch) = 0;
+  /// It is about to greet the members of a view.
+  virtual void on_connected(int trainer, std::int64_t epoch) = 0;
   virtual void on_entered(int trainer, const engine::Entry& entry) = 0;
   virtual void on_waits(int trainer, std::int64_t epoch) = 0;
 };
@@ -42,7 +46,9 @@ class Seat final : public engine::Membership {
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override { return views_.is_staying(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
-  void broken(std::int64_t epoch, const Error&) override { world_.on_broken(trainer_, epoch); }
+  void broken(std::int64_t epoch, const Error& why) override {
+    world_.on_broken(trainer_, epoch, why);
+  }
   void waits(std::int64_t epoch, Missing missing) override {
     if (missing == Missing::kCopy) world_.on_waits(trainer_, epoch);
   }

@@ -29,6 +29,14 @@ inline constexpr std::array kSendings{
     Sending{engine::point::kEvaluate, 8}, Sending{engine::point::kCheckpoint, 4},
     Sending{engine::point::kFinish, 8}};
 
+/// The last of a membership, and the first of the next one.
+inline constexpr std::array kFlipSendings{
+    Sending{engine::point::kReduced, 6},  Sending{engine::point::kReduced, 6},
+    Sending{engine::point::kReduced, 6},  Sending{engine::point::kReduced, 6},
+    Sending{engine::point::kGather, 6},   Sending{engine::point::kConnect, 20},
+    Sending{engine::point::kConnect, 20}, Sending{engine::point::kEnter, 4},
+    Sending{engine::point::kForward, 20}, Sending{engine::point::kBucket, 20}};
+
 /// The same of a model that is split: nothing goes out before the backward pass is over, and who
 /// has the gradients tells its group before the update.
 inline constexpr std::array kSplitSendings{

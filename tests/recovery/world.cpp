@@ -8,13 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "common/contract.h"
-#include "common/file.h"
-#include "common/json.h"
-#include "tests/recovery/files.h"
-#include "tests/recovery/seat.h"
 #include "tests/recovery/sendings.h"
 #include "tests/recovery/stage.h"
+#include "tests/recovery/trainer.h"
 #include "tests/recovery/wire.h"
 #include "worker/engine/keeping.h"
 
@@ -27,43 +23,12 @@ constexpr int kWorkersMost = 5, kSlotsMost = 7, kTrainersMost = 40;
 constexpr seconds kEnd{1'500};  ///< of virtual time; an undisturbed run takes about one
 constexpr milliseconds kGatherStart{5'000};
 constexpr seconds kGrace{20};  ///< for those who were asked to stop
-constexpr std::size_t kNowhere = kMessagePlaces.size();
 
 /// A fault that waits for its message: the one behind `left` others from the same place.
 struct Trap {
   std::size_t place = 0;
   MessageFault fault = MessageFault::kLate;
   std::uint64_t left = 0;
-};
-
-enum class Life { kRuns, kDead, kEnded };
-enum class TearAt { kNever, kBefore, kMiddle, kAfter };
-
-struct Trainer {
-  int slot = 0;
-  std::int64_t incarnation = 0;
-  int actor = -1;
-  std::unique_ptr<Seat> seat;
-  Life life = Life::kRuns;
-  bool is_ready = false, is_leaving = false;
-  bool is_known_dead = false;  ///< to the sentinels
-  bool is_cut_off = false;     ///< they have gone on without it
-  bool was_member = false;
-  bool is_put_off = false;      ///< it was to enter, and is to enter later now
-  std::int64_t came_epoch = 0;  ///< of the first membership that it belongs to
-  MonoTime ready_at{}, frozen_until{}, told{};
-  std::int64_t told_epoch = 0;
-  std::size_t place = kNowhere;  ///< that it came to last
-  std::int64_t last_step = -1;   ///< whose state it has had
-  engine::Ranges held;           ///< what of the optimiser's state, then
-  std::int64_t entered_epoch = 0, steps_in_epoch = 0;
-  std::int64_t fell_from = -1;  ///< the step that it was at before it was given an older state
-  int on_files = 0;
-  TearAt tears = TearAt::kNever;
-  FilesBefore files;
-
-  bool lives() const { return life == Life::kRuns; }
-  bool counts() const { return lives() && !is_cut_off; }
 };
 
 /// What the sentinels have agreed on.
@@ -78,6 +43,7 @@ class World final : public WireWorld, public SeatWorld {
   World(std::uint64_t seed, const Lessons& lessons, std::string directory, bool is_loud)
       : seed_(seed),
         has_speeds_(is_about_speeds(seed)),
+        has_flips_(is_about_flips(seed)),
         rng_(seed),
         lesson_(lessons.of(seed)[rng_.below(lessons.of(seed).size())]),
         config_(lesson_.config),
@@ -98,7 +64,7 @@ class World final : public WireWorld, public SeatWorld {
       fail(std::string(ended == Stage::Ended::kTime ? "it does not end" : "nobody gets on") +
            describe());
     }
-    if (result_.wrong.empty()) check_record();
+    if (result_.wrong.empty()) fail(wrong_in_record(directory_, lesson_));
     return result_;
   }
 
@@ -153,13 +119,34 @@ class World final : public WireWorld, public SeatWorld {
     evaluate_soon();
   }
 
-  void on_broken(int number, std::int64_t epoch) override {
-    if (epoch != round_.epoch || !trainer(number).counts()) return;
-    ++result_.events["broken"];
-    broken_epoch_ = epoch;
-    stage_.after(span(80, 160), [this, epoch] {
-      if (round_.epoch == epoch) evaluate();
-    });
+  void on_broken(int number, std::int64_t epoch, const Error& why) override {
+    const Trainer& self = trainer(number);
+    say(text(number) + " gives up " + std::to_string(epoch) + ": " + why.message());
+    if (why.message().find("has not made the step") != std::string::npos) {
+      ++result_.events["foreseen wrongly"];
+    }
+    const bool is_in_vain = self.ahead_epoch == epoch && !self.has_made_step_in(epoch);
+    if (is_in_vain) ++result_.events["went ahead in vain"];
+    break_up(number, epoch);
+  }
+
+  /// Once all who train have said so of one membership in one step, they go over after it.
+  void on_prepared(int number, std::int64_t epoch) override {
+    Trainer& self = trainer(number);
+    self.prepared_epoch = epoch;
+    self.prepared_step = self.last_step;
+    const auto goes_over = [&](const auto& one) {
+      if (!one->lives() || one->entered_epoch != self.entered_epoch) return true;
+      return one->prepared_epoch == epoch && one->prepared_step == self.last_step;
+    };
+    if (flip_epoch_ == epoch || !std::ranges::all_of(trainers_, goes_over)) return;
+    flip_epoch_ = epoch;
+    ++result_.events["flips"];
+    if (flip_faults_left_ > 0) disturb_flip();
+  }
+
+  void on_connected(int number, std::int64_t epoch) override {
+    trainer(number).connected_epoch = epoch;
   }
 
   void on_entered(int number, const engine::Entry& entry) override {
@@ -174,7 +161,16 @@ class World final : public WireWorld, public SeatWorld {
     const std::int64_t before = std::max(self.last_step, std::exchange(self.fell_from, -1));
     if (entry.step < before) note_fall(number, before, entry);
     self.entered_epoch = entry.epoch;
+    self.entered_step = entry.step;
     self.steps_in_epoch = 0;
+    const bool is_ahead =
+        entry.epoch == round_.epoch && std::ranges::any_of(round_.members, [&](int member) {
+          const Trainer& one = trainer(member);
+          return one.came_epoch < entry.epoch && one.connected_epoch < entry.epoch;
+        });
+    if (!is_ahead) return;
+    self.ahead_epoch = entry.epoch;
+    ++result_.events["went ahead"];
   }
 
   void on_waits(int number, std::int64_t epoch) override {
@@ -192,6 +188,7 @@ class World final : public WireWorld, public SeatWorld {
   nanoseconds span(std::uint64_t from_ms, std::uint64_t to_ms) {
     return milliseconds(from_ms) + microseconds(rng_.below((to_ms - from_ms) * 1'000 + 1));
   }
+  /// Nothing where `what` is empty.
   void fail(const std::string& what) {
     if (result_.wrong.empty()) result_.wrong = what;
   }
@@ -257,17 +254,22 @@ class World final : public WireWorld, public SeatWorld {
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
     // One that seeds have in turn, so that none is left out, and some more.
     const std::uint64_t places = sendings().size();
-    set_trap(seed_ % places, seed_ / places % kMessageFaultNames.size());
-    for (std::uint64_t more = rng_.below(10); more > 0; --more) {
+    set_trap(sendings()[seed_ % places], seed_ / places % kMessageFaultNames.size());
+    for (std::uint64_t more = has_flips_ ? 0 : rng_.below(10); more > 0; --more) {
       const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
-      set_trap(rng_.below(places), fault);
+      set_trap(sendings()[rng_.below(places)], fault);
     }
     share_hosts();
-    const std::uint64_t others = rng_.below(7);
+    const std::uint64_t others = has_flips_ ? 0 : rng_.below(7);
     for (std::uint64_t i = 0; i < others; ++i) {
       stage_.after(span(100, 1'200), [this] { disturb(); });
     }
     uneven_left_ = has_speeds_ ? 4 : 0;
+    if (!has_flips_) return;
+    flip_faults_left_ = 8;
+    for (int i = 0; i < 16; ++i) {
+      stage_.after(span(50, 2'500), [this] { come_or_go(); });
+    }
   }
 
   /// Of two in seven seeds: hosts of two or three, whose sums leave them behind the point kScatter.
@@ -283,6 +285,7 @@ class World final : public WireWorld, public SeatWorld {
   /// Those of a split model make whole copies.
   void set_workers() {
     workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
+    if (config_.logical_ranks < kWorkersMost) workers_ = kSlotsMost - 1;  // with spares
     const int stages = config_.group_size();
     workers_ = std::min((workers_ + stages - 1) / stages * stages, kSlotsMost / stages * stages);
   }
@@ -294,8 +297,7 @@ class World final : public WireWorld, public SeatWorld {
     return kSplitSendings;
   }
 
-  void set_trap(std::uint64_t sending, std::uint64_t fault) {
-    const Sending& from = sendings()[sending];
+  void set_trap(const Sending& from, std::uint64_t fault) {
     const auto place = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), from.place);
     traps_.push_back({static_cast<std::size_t>(place - kMessagePlaces.begin()),
                       static_cast<MessageFault>(fault), rng_.below(from.passed_most)});
@@ -326,10 +328,27 @@ class World final : public WireWorld, public SeatWorld {
         return replace(static_cast<int>(rng_.below(kSlotsMost)));
       case 7:
         ++result_.events["broken for nothing"];
-        return on_broken(number, round_.epoch);
+        return break_up(number, round_.epoch);
       default:
         return chance(0.3) ? stop_all() : lose_all();
     }
+  }
+
+  void come_or_go() {
+    if (is_job_over_ || is_stopping_) return;
+    if (chance(0.7)) return replace(static_cast<int>(rng_.below(kSlotsMost)));
+    leave(static_cast<int>(rng_.below(trainers_.size())));
+  }
+
+  /// What meets the last messages of one membership and the first of the next meets those who take
+  /// it for granted what others will say.
+  void disturb_flip() {
+    --flip_faults_left_;
+    if (chance(0.25)) return stage_.after(span(0, 20), [this] { disturb(); });
+    // Of the last message's faults those that nobody dies of leave who lacks it one step behind.
+    const auto most = static_cast<std::uint64_t>(MessageFault::kSenderDies);
+    const std::uint64_t fault = rng_.below(chance(0.5) ? most : kMessageFaultNames.size());
+    set_trap(kFlipSendings[rng_.below(kFlipSendings.size())], fault);
   }
 
   // ---- Trainers
@@ -383,6 +402,9 @@ class World final : public WireWorld, public SeatWorld {
       trainer(number).place = static_cast<std::size_t>(found - kMessagePlaces.begin());
     }
     stage_.pass(microseconds(1 + rng_.below(2'000)));
+    // Others go on without one whom nobody waits for, and its connections are made meanwhile.
+    const bool is_late = has_flips_ && point == engine::point::kIdle && chance(0.02);
+    if (is_late) stage_.pass(span(20, 250));
     if (!has_speeds_) return;
     if (point == engine::point::kUpdate) stage_.pass(taken_by(number).update);
     if (point == engine::point::kReduced) stage_.pass(taken_by(number).sums);
@@ -422,7 +444,7 @@ class World final : public WireWorld, public SeatWorld {
     // What the seed has else is over mostly when all know how fast they are.
     --uneven_left_;
     const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
-    set_trap(rng_.below(sendings().size()), fault);
+    set_trap(sendings()[rng_.below(sendings().size())], fault);
     if (chance(0.3)) stage_.after(span(1, 300), [this] { disturb(); });
   }
   bool has_uneven_sums() const { return uneven_epoch_ > 0 && uneven_epoch_ == round_.epoch; }
@@ -544,32 +566,6 @@ class World final : public WireWorld, public SeatWorld {
     trainer(number).last_step = entry.step;
   }
 
-  /// Every step stands in the record once, in order, with the right hash.
-  void check_record() {
-    const std::string path = directory_ + "/" + std::string(contract::kRecordFile);
-    const auto read = read_file(path, std::size_t{1} << 24);
-    if (!read) return fail("no record: " + read.error().message());
-    std::int64_t step = 0;
-    std::size_t from = 0;
-    for (std::size_t to = 0; (to = read->find('\n', from)) != std::string::npos; from = to + 1) {
-      const auto line = parse_json(std::string_view(*read).substr(from, to - from));
-      if (!line || !line->is_object()) return fail("the record has a line that is none");
-      if (line->contains("evaluation")) continue;
-      if (line->value("step", std::int64_t{-1}) != ++step) {
-        return fail("the record has step " + std::to_string(line->value("step", std::int64_t{-1})) +
-                    " where " + std::to_string(step) + " is due");
-      }
-      const auto right = lesson_.expected->find(step);
-      if (right == lesson_.expected->end() ||
-          line->value("sha256", "") != right->second.parameters) {
-        return fail("the record has another hash of step " + std::to_string(step));
-      }
-    }
-    if (step != config_.steps || from != read->size()) {
-      fail("the record ends after step " + std::to_string(step));
-    }
-  }
-
   bool is_over() {
     if (!result_.wrong.empty()) return true;
     const bool is_anybody_left = std::any_of(trainers_.begin(), trainers_.end(),
@@ -594,9 +590,24 @@ class World final : public WireWorld, public SeatWorld {
 
   // ---- Faults
 
+  void break_up(int number, std::int64_t epoch) {
+    if (epoch != round_.epoch || !trainer(number).counts()) return;
+    ++result_.events["broken"];
+    broken_epoch_ = epoch;
+    stage_.after(span(80, 160), [this, epoch] {
+      if (round_.epoch == epoch) evaluate();
+    });
+  }
+
   void die(int number, bool is_silent) {
     Trainer& self = trainer(number);
     if (!self.lives()) return;
+    const bool is_new = self.came_epoch == round_.epoch && !self.has_made_step_in(round_.epoch);
+    if (is_new && std::ranges::any_of(trainers_, [&](const auto& one) {
+          return one->entered_epoch == round_.epoch && one->came_epoch < round_.epoch;
+        })) {
+      ++result_.events["newcomers lost in their first step"];
+    }
     say(text(number) + (is_silent ? " loses power" : " is killed"));
     ++result_.events[is_silent ? "power lost" : "killed"];
     self.life = Life::kDead;
@@ -920,7 +931,7 @@ class World final : public WireWorld, public SeatWorld {
   }
 
   const std::uint64_t seed_;
-  const bool has_speeds_;
+  const bool has_speeds_, has_flips_;
   Rng rng_;
   RecoveryResult result_;
   std::vector<std::unique_ptr<Trainer>> trainers_;
@@ -933,7 +944,8 @@ class World final : public WireWorld, public SeatWorld {
   int workers_ = 1, slots_of_host_ = 1;
   int lives_ = 1;  ///< of the gang: it was resumed so often, less one
   bool is_slow_disk_ = false, is_late_sentinel_ = false;
-  int holds_left_ = 0, uneven_left_ = 0;
+  int holds_left_ = 0, uneven_left_ = 0, flip_faults_left_ = 0;
+  std::int64_t flip_epoch_ = 0;    ///< that all who train have said they will enter now
   std::int64_t uneven_epoch_ = 0;  ///< in which not all add up as much of the sum
   MonoTime record_held_until_{};
   std::uint64_t tears_left_ = 0;  ///< so many uses of files until somebody dies over one

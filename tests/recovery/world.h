@@ -53,11 +53,15 @@ struct Lesson {
 /// One seed of ten is about processes of different speed: their updates take time, too, so that
 /// with replicated state not all add up as much of the sum, and not the same for long.
 constexpr bool is_about_speeds(std::uint64_t seed) { return seed % 10 == 4; }
+/// And one is about processes that come and go all the time, and what meets those who go over into
+/// the next membership: with replicated state they take it for granted that the others do, too.
+constexpr bool is_about_flips(std::uint64_t seed) { return seed % 10 == 1; }
 struct Lessons {
-  std::vector<Lesson> whole, replicated, split, sharded_split;
+  std::vector<Lesson> whole, replicated, flips, split, sharded_split;
   /// Of every eight seeds two are about a model that is split, and one about one with shards, too.
   const std::vector<Lesson>& of(std::uint64_t seed) const {
     if (is_about_speeds(seed)) return replicated;
+    if (is_about_flips(seed)) return flips;
     if (seed % 8 == 5) return sharded_split;
     return seed % 4 == 3 ? split : whole;
   }
