@@ -99,22 +99,6 @@ Result<WrittenFile> write_tensors(const std::string& path, std::span<const Tenso
   return written;
 }
 
-/// What is all in memory.
-class StateInMemory final : public StateSource {
- public:
-  StateInMemory(std::span<const float> parameters, const OptimizerState* optimizer)
-      : parameters_(parameters), optimizer_(optimizer) {}
-  Result<std::span<const float>> read(const StatePiece& piece) override {
-    const std::span<const float> all =
-        piece.buffer == 0 ? parameters_ : optimizer_->buffers[piece.buffer - 1].values;
-    return all.subspan(piece.range.begin, piece.range.size());
-  }
-
- private:
-  std::span<const float> parameters_;
-  const OptimizerState* optimizer_;
-};
-
 Json hex_list(const std::vector<Sha256Digest>& digests) {
   Json list = Json::array();
   for (const auto& digest : digests) list.push_back(to_hex(digest));
@@ -475,11 +459,6 @@ Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> param
   return std::optional(found->step);
 }
 
-Result<std::string> CheckpointStore::write_model(std::span<const float> parameters) {
-  StateInMemory source(parameters, nullptr);
-  return write_model(source);
-}
-
 Result<std::string> CheckpointStore::write_model(StateSource& source) {
   MUSTER_RETURN_IF_ERROR(make_directories(options_.path));
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
@@ -490,11 +469,11 @@ Result<std::string> CheckpointStore::write_model(StateSource& source) {
   return path;
 }
 
-Result<SavedState> CheckpointStore::read_model() const {
+Result<SavedState> CheckpointStore::read_model(const std::function<void()>& on_alive) const {
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
   auto saved = SavedFile::open(path);
   if (!saved) return saved.error().with_exit_code(contract::exit_code::kCheckpoint);
-  MUSTER_RETURN_IF_ERROR(saved->sha256());  // whatever cannot be read of it is told here
+  MUSTER_RETURN_IF_ERROR(saved->sha256(on_alive));  // whatever cannot be read of it is told here
   auto file = parse_safetensors(saved->bytes());
   if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);
   MUSTER_ASSIGN_OR_RETURN(const auto buffers,

@@ -65,6 +65,23 @@ class StateSource {
   virtual Result<std::span<const float>> read(const StatePiece& piece) = 0;
 };
 
+/// One that is all in memory, which outlives it. Of a model alone there is no `optimizer`.
+class StateInMemory final : public StateSource {
+ public:
+  explicit StateInMemory(std::span<const float> parameters,
+                         const OptimizerState* optimizer = nullptr)
+      : parameters_(parameters), optimizer_(optimizer) {}
+  Result<std::span<const float>> read(const StatePiece& piece) override {
+    const std::span<const float> all =
+        piece.buffer == 0 ? parameters_ : optimizer_->buffers[piece.buffer - 1].values;
+    return all.subspan(piece.range.begin, piece.range.size());
+  }
+
+ private:
+  std::span<const float> parameters_;
+  const OptimizerState* optimizer_;
+};
+
 /// A state as it stands in files. What it says is in the files' pages, not in memory of its own.
 /// All of it has been read once, without an error; a disk that fails later gives one to read(), and
 /// ends a process that looks at the values themselves.
@@ -103,12 +120,12 @@ class CheckpointStore {
   /// The same without filling anything.
   Result<std::optional<SavedState>> find(const OptimizerState& layout);
 
-  /// Writes the parameters alone as `path`/model.safetensors and returns that path.
+  /// Writes the values alone as `path`/model.safetensors and returns that path.
   /// Errors: exit code kDisk, and those of the source.
-  Result<std::string> write_model(std::span<const float> parameters);
   Result<std::string> write_model(StateSource& source);
-  /// What write_model() has written.  Errors: exit code kCheckpoint.
-  Result<SavedState> read_model() const;
+  /// What write_model() has written; `on_alive` is called often meanwhile, unless it is empty.
+  /// Errors: exit code kCheckpoint.
+  Result<SavedState> read_model(const std::function<void()>& on_alive) const;
 
  private:
   /// Newest first: whether it is complete.

@@ -17,6 +17,9 @@ namespace {
 
 /// Bytes of one write call.
 constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
+/// Bytes that a file has on the disk before more are asked for: else memory takes all of it at
+/// once, and the last flush any time, in which nobody could say whether the disk gets on.
+constexpr std::size_t kFlushedAtOnce = std::size_t{64} << 20;
 
 /// Writes everything, or returns errno.
 int write_all(int fd, std::span<const std::byte> bytes) {
@@ -86,7 +89,14 @@ Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next) 
   Sha256 hash;
   int failed = 0;
   const char* what = "write";
+  std::size_t unflushed = 0;
   for (;;) {
+    if (unflushed >= kFlushedAtOnce) {
+      unflushed = 0;
+      failed = ::fdatasync(fd) != 0 ? errno : 0;
+      what = failed != 0 ? "flush" : what;
+      if (failed != 0) break;
+    }
     const auto piece = next();
     if (!piece) {
       ::close(fd);
@@ -97,6 +107,7 @@ Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next) 
     hash.update(*piece);
     failed = write_all(fd, *piece);
     if (failed != 0) break;
+    unflushed += piece->size();
   }
   if (failed == 0 && ::fsync(fd) != 0) {
     failed = errno;

@@ -22,8 +22,9 @@ using Pieces = std::span<const std::span<const std::byte>>;
 /// exit code kDisk.  Blocks: on the disk.
 Result<Sha256Digest> write_file(const std::string& path, Pieces pieces);
 Result<Sha256Digest> write_file(const std::string& path, std::string_view text);
-/// The same with pieces that are made one after the other; an empty one ends them. An error of
-/// `next` is returned as it is.
+/// The same with pieces that are made one after the other; an empty one ends them. When one is
+/// asked for, all but the last 64 MiB before it are on the disk. An error of `next` is returned as
+/// it is.
 using NextPiece = std::function<Result<std::span<const std::byte>>()>;
 Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next);
 

@@ -35,11 +35,11 @@ Status SavedFile::read_bytes(const std::uint8_t* from, std::span<std::uint8_t> o
   return Error(ErrorCode::kCorrupt, path_ + ": has become shorter since it was opened");
 }
 
-Result<Sha256Digest> SavedFile::sha256() const {
+Result<Sha256Digest> SavedFile::sha256(const std::function<void()>& on_alive) const {
   Sha256 hash;
   std::vector<std::uint8_t> piece;
   Status status;
-  in_pieces(bytes().size(), nullptr, [&](std::size_t begin, std::size_t end) {
+  in_pieces(bytes().size(), on_alive, [&](std::size_t begin, std::size_t end) {
     if (!status) return;
     piece.resize(end - begin);
     status = read_bytes(bytes().data() + begin, piece);

@@ -26,8 +26,8 @@ class SavedFile {
 
   /// What it holds, by its place. Whoever looks there, and not by read(), has the file read before.
   std::span<const std::uint8_t> bytes() const { return mapped_.bytes(); }
-  /// SHA-256 of the whole file.
-  Result<Sha256Digest> sha256() const;
+  /// SHA-256 of the whole file; `on_alive` is called between its pieces, unless it is empty.
+  Result<Sha256Digest> sha256(const std::function<void()>& on_alive = nullptr) const;
   /// engine::block_digests() of values that lie in bytes().
   Result<std::vector<Sha256Digest>> block_digests(std::span<const float> values) const;
   /// The same values.  Shape: out (values.size()).

@@ -30,7 +30,22 @@ constexpr milliseconds kSaveLook{10};
 constexpr milliseconds kRecordPatience{50};
 /// Before that, a disk is slow and nobody is told.
 constexpr seconds kRecordWaitsLong{1};
-constexpr const char* kDescription = "write what stands beside the model";
+constexpr const char* kModelFiles = "write the model and what stands beside it";
+
+/// A state, where each piece comes after `before`, whose error it has.
+class WatchedSource final : public StateSource {
+ public:
+  WatchedSource(StateSource& source, std::function<Status()> before)
+      : source_(source), before_(std::move(before)) {}
+  Result<std::span<const float>> read(const StatePiece& piece) override {
+    MUSTER_RETURN_IF_ERROR(before_());
+    return source_.read(piece);
+  }
+
+ private:
+  StateSource& source_;
+  const std::function<Status()> before_;
+};
 
 double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -395,12 +410,14 @@ Status Trainer::save_copy(StateSource* source) {
   });
 }
 
-/// Likewise.
+/// Likewise. Those who give shards hear of each piece anyway.
 Status Trainer::save_in_place(StateSource* source) {
   return write_checkpoint(false, [&] {
     const OptimizerState& own = optimizer_->state();
-    return source != nullptr ? store_->save(standing_.step, own, *source)
-                             : store_->save({standing_.step, parameters_, own});
+    StateInMemory in_memory(parameters_, &own);
+    WatchedSource watched(source != nullptr ? *source : in_memory,
+                          [this] { return before_piece(!is_sharded()); });
+    return store_->save(standing_.step, own, watched);
   });
 }
 
@@ -465,7 +482,7 @@ Status Trainer::save() {
 /// Those who have a part of the state take part, until it is read. Who does not write learns of an
 /// error as of a death, or when it is agreed on.
 Status Trainer::begin_save() {
-  save_begun_ = clock_.mono_now();
+  save_begun_ = told_at_ = clock_.mono_now();
   const auto write = [this](StateSource* source) {
     return saves_beside_ && !is_end(standing_) ? save_copy(source) : save_in_place(source);
   };
@@ -544,9 +561,8 @@ TrainingSummary Trainer::summary() const {
 }
 
 /// What stands beside the model: what its inputs and classes are called, or, of a text, how to load
-/// it and what it writes, `between` whose tokens is called.
-Status Trainer::describe_model(std::span<const float> parameters,
-                               const std::function<Status()>& between) {
+/// it and what it writes.
+Status Trainer::describe_model(std::span<const float> parameters) {
   const auto keep = [&](std::string_view name, const std::string& text) -> Status {
     const std::string path = config_.checkpoint_path + "/" + std::string(name);
     // Another job may have left some.
@@ -579,6 +595,10 @@ Status Trainer::describe_model(std::span<const float> parameters,
   // Who computed nothing has none, and who has a stage none of all, and little room for it.
   stage_.reset();
   if (!model_) model_.emplace(whole_, 1, device(), Activations::kRecomputed);
+  const auto between = [this]() -> Status {
+    MUSTER_RETURN_IF_ERROR(at(point::kSample));
+    return tell_under_way(false);
+  };
   MUSTER_ASSIGN_OR_RETURN(const auto tokens, write_sample(*model_, parameters, options, between));
   MUSTER_RETURN_IF_ERROR(model_->status());
   MUSTER_RETURN_IF_ERROR(
@@ -600,65 +620,76 @@ Status Trainer::finish() {
   result_ = summary();
   result_.complete = is_complete;
   result_.model_sha256 = to_hex(digest);
-  if (is_complete && keeps_files()) {
-    const Status own = rank() == owner() ? write_model() : Status();
-    MUSTER_RETURN_IF_ERROR(follow_owner(own, "write the model", long_deadline()));
-    MUSTER_RETURN_IF_ERROR(is_owner() ? describe_beside_others() : await_description());
-  }
+  if (is_complete && keeps_files()) MUSTER_RETURN_IF_ERROR(leave_model(digest));
   result_.sent_bytes = sent_before_ + communicator_->sent_bytes();
   return {};
 }
 
-/// What is left of a training that is complete.
+/// On the process with the files, while the others wait for what it does there, which may take
+/// longer than anybody waits: where it is time, they hear that it gets on. `is_group_at_it`: its
+/// own group gives it what it writes, and hears of that.
+Status Trainer::tell_under_way(bool is_group_at_it) {
+  const MonoTime now = clock_.mono_now();
+  if (now - told_at_ < config_.save_patience) return {};
+  told_at_ = now;
+  Saving saving = Saving::kUnderWay;
+  const auto says = std::as_writable_bytes(std::span(&saving, 1));
+  if (!is_group_at_it) return hear_owner(says);
+  return comm::broadcast(*communicator_, step_stamp(), owner(), says, long_deadline());
+}
+
+/// Before each piece of what is written meanwhile. Who is lost does not end that, as it may take
+/// long to begin it anew: whatever is said next fails, too.
+Status Trainer::before_piece(bool tells) {
+  MUSTER_RETURN_IF_ERROR(at(point::kPiece));
+  if (tells) static_cast<void>(tell_under_way(true));
+  return {};
+}
+
+/// By all who have the copy of the process with the files.
 Status Trainer::write_model() {
-  const auto write = [this](auto&& state) -> Status {
+  const auto write = [this](StateSource& state) -> Status {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_RETURN_IF_ERROR(record_.sync()());
-    MUSTER_ASSIGN_OR_RETURN(result_.model_path, store_->write_model(state));
+    WatchedSource watched(state, [this] { return before_piece(true); });
+    MUSTER_ASSIGN_OR_RETURN(model_path_, store_->write_model(watched));
     return {};
   };
-  if (!is_split()) return write(std::span<const float>(parameters_));
-  return with_whole(false, [&](StateSource& source) { return write(source); });
+  if (is_split()) return with_whole(false, write);
+  StateInMemory state(parameters_);
+  return write(state);
 }
 
-/// What a large model writes takes longer than anybody waits: the others are told meanwhile that
-/// the owner is at it.
-Status Trainer::describe_beside_others() {
-  MonoTime told_at = clock_.mono_now();
-  Status told;
-  const auto tell = [&](Saving saving) {
-    told_at = clock_.mono_now();
-    told = hear_owner(std::as_writable_bytes(std::span(&saving, 1)));
-    return told;
-  };
-  const auto between = [&]() -> Status {
-    told = at(point::kSample);
-    const bool is_time = clock_.mono_now() - told_at >= config_.save_patience;
-    return told && is_time ? tell(Saving::kUnderWay) : told;
-  };
+/// Of a split model all is in the file alone.
+Status Trainer::describe_whole() {
+  const OnFiles files(hooks_, config_.checkpoint_path);
+  if (!is_split()) return describe_model(parameters_);
+  const auto on_alive = [this] { static_cast<void>(tell_under_way(false)); };
+  MUSTER_ASSIGN_OR_RETURN(const SavedState whole, store_->read_model(on_alive));
+  return describe_model(whole.parameters);
+}
+
+/// What is left of a training that is complete, whose parameters have this `digest`. The model is
+/// there where this process has written it in an earlier membership.
+Status Trainer::leave_model(const Sha256Digest& digest) {
+  told_at_ = clock_.mono_now();
+  auto is_written = static_cast<std::uint8_t>(model_written_ == digest ? 1 : 0);
+  if (is_split() && rank() == owner()) {
+    const auto says = std::as_writable_bytes(std::span(&is_written, 1));
+    MUSTER_RETURN_IF_ERROR(comm::broadcast(*group_, step_stamp(), 0, says, long_deadline()));
+  }
   Status own;
-  {
-    const OnFiles files(hooks_, config_.checkpoint_path);
-    std::optional<SavedState> whole;
-    if (is_split()) {
-      auto read = store_->read_model();
-      if (read) whole = *std::move(read);
-      if (!read) own = read.error();
-    }
-    const std::span<const float> all = whole ? whole->parameters : parameters_;
-    if (own) own = describe_model(all, between);
+  if (rank() == owner() && is_written == 0) own = write_model();
+  if (own && is_owner()) {
+    model_written_ = digest;
+    own = describe_whole();
   }
-  MUSTER_RETURN_IF_ERROR(told);
-  MUSTER_RETURN_IF_ERROR(tell(Saving::kDone));
-  return follow_owner(own, kDescription, long_deadline());
-}
-
-Status Trainer::await_description() {
-  Saving saving = Saving::kUnderWay;
-  while (saving == Saving::kUnderWay) {
+  result_.model_path = model_path_;
+  Saving saving = Saving::kDone;
+  do {
     MUSTER_RETURN_IF_ERROR(hear_owner(std::as_writable_bytes(std::span(&saving, 1))));
-  }
-  return follow_owner({}, kDescription, long_deadline());
+  } while (saving == Saving::kUnderWay);
+  return follow_owner(own, kModelFiles, long_deadline());
 }
 
 }  // namespace muster::engine

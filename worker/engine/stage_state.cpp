@@ -37,6 +37,9 @@ std::vector<StatePart> state_parts(const ModelShape& shape,
   return all;
 }
 
+/// Pieces after which the reader lets the others know that it gets on.
+constexpr std::size_t kPiecesTold = 8;
+
 Status move_parts(comm::Communicator& processes, std::span<const comm::SendBuffer> sends,
                   std::span<const comm::ReceiveBuffer> receives, const Meeting& meeting) {
   MUSTER_ASSIGN_OR_RETURN(const auto work,
@@ -132,6 +135,11 @@ Status PartsSource::finish() {
 }
 
 Status PartsSource::move(const StatePiece& piece) {
+  if (moved_ > 0 && moved_ % kPiecesTold == 0) {
+    std::byte told{1};
+    MUSTER_RETURN_IF_ERROR(
+        comm::broadcast(processes_, stamp_, reader_, std::span(&told, 1), deadline_()));
+  }
   ++moved_;
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;

@@ -73,7 +73,8 @@ struct StateParts {
 };
 
 /// Such a state, piece by piece on its reader. No process ever has more of the others' than a
-/// piece.  Threads: one.
+/// piece, and none is more than some pieces ahead of the reader, or waits for longer than it takes
+/// for those.  Threads: one.
 class PartsSource final : public StateSource {
  public:
   /// `whole` outlives it; `deadline` of each piece.

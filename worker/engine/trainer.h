@@ -222,8 +222,7 @@ class Trainer {
   Status save();
   Status begin_save();
   Status write_checkpoint(bool is_beside, const std::function<Status()>& write);
-  /// What the owner says of the checkpoint that it has begun last, or of what stands beside the
-  /// model.
+  /// What the owner says of the checkpoint that it has begun last, or of the model.
   enum class Saving : std::uint8_t {
     kDone,
     kUnderWay,
@@ -241,10 +240,12 @@ class Trainer {
   Status read_copy(StateSource& source, Saver::Copy& copy);
   Status save_copy(StateSource* source);
   Status save_in_place(StateSource* source);
+  Status tell_under_way(bool is_group_at_it);
+  Status before_piece(bool tells);
   Status write_model();
-  Status describe_model(std::span<const float> parameters, const std::function<Status()>& between);
-  Status describe_beside_others();
-  Status await_description();
+  Status describe_model(std::span<const float> parameters);
+  Status describe_whole();
+  Status leave_model(const Sha256Digest& digest);
   Status finish();
   TrainingSummary summary() const;
 
@@ -398,7 +399,10 @@ class Trainer {
   /// Of a checkpoint that the owner has begun in this membership; what became of it is not agreed
   /// yet. -1: none.
   std::int64_t saving_step_ = -1;
-  MonoTime save_begun_{};  ///< the owner's
+  MonoTime save_begun_{};         ///< the owner's
+  MonoTime told_at_{};            ///< when it has last told the others that files get on
+  Sha256Digest model_written_{};  ///< of the parameters of a model that this process has written
+  std::string model_path_;        ///< where
 
   // For reports.
   StepReport report_;               ///< of the step made last, report_.step

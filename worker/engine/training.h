@@ -164,7 +164,7 @@ struct TrainingConfig {
   /// where the same workers have waited in vain before.
   milliseconds long_deadline{600'000};
   /// A checkpoint is left out where the one before is still being written after so long; whoever
-  /// waits for the last one, or for what stands beside the model, is told so as often.
+  /// waits for files is told so as often while they get on.
   milliseconds save_patience{10'000};
 };
 
@@ -231,6 +231,8 @@ inline constexpr std::string_view kConnect = "connect", kEnter = "enter", kTrans
                                   kHalfUpdated = "half updated", kUpdated = "updated",
                                   kCompare = "compare", kEvaluate = "evaluate",
                                   kCheckpoint = "checkpoint", kFinish = "finish";
+// Before each piece of what the process with the files writes while all others wait.
+inline constexpr std::string_view kPiece = "piece";
 // Between two tokens of what a finished model of text writes, on the process with the files.
 inline constexpr std::string_view kSample = "sample";
 // Only where the optimiser's state is sharded: before the update, which is before the gather then.

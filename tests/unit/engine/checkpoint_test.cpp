@@ -487,12 +487,14 @@ TEST_CASE("a model that does not fit on the disk leaves nothing of itself behind
   const Fixture fixture;
   fixture.save(100);
   const auto before = names_in(fixture.directory.path());
+  const State state(1);
+  StateInMemory model(state.parameters);
   {
     const test::FullDisk full(1000);
-    const auto written = fixture.store().write_model(State(1).parameters);
+    const auto written = fixture.store().write_model(model);
     REQUIRE_FALSE(written.has_value());
     CHECK(written.error().exit_code() == contract::exit_code::kDisk);
   }
   CHECK(names_in(fixture.directory.path()) == before);
-  CHECK(fixture.store().write_model(State(1).parameters).has_value());
+  CHECK(fixture.store().write_model(model).has_value());
 }

@@ -1,6 +1,6 @@
 // In which order a checkpoint reaches the disk. Where power is lost nobody can be asked afterwards,
-// so the calls themselves are looked at: this program's fsync and rename note them and go on to the
-// C library's.
+// so the calls themselves are looked at: this program's fsync, fdatasync and rename note them and
+// go on to the C library's.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <sys/stat.h>
@@ -13,6 +13,7 @@
 
 #include "tests/unit/data/idx_bytes.h"
 #include "worker/engine/checkpoint.h"
+#include "worker/engine/files.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -73,6 +74,12 @@ extern "C" int fsync(int fd) {
   return next(fd);
 }
 
+extern "C" int fdatasync(int fd) {
+  static const auto next = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fdatasync"));
+  if (FileCalls* calls = FileCalls::current()) calls->note_sync(fd);
+  return next(fd);
+}
+
 extern "C" int rename(const char* from, const char* to) noexcept {
   static const auto next =
       reinterpret_cast<int (*)(const char*, const char*)>(dlsym(RTLD_NEXT, "rename"));
@@ -116,10 +123,26 @@ TEST_CASE("a checkpoint's files are on the disk under their names before its man
 TEST_CASE("a trained model is on the disk before it has its name, and its name before it is told") {
   Saved saved;
   FileCalls calls;
-  const auto path = saved.store.write_model(saved.parameters);
+  StateInMemory model(saved.parameters);
+  const auto path = saved.store.write_model(model);
   REQUIRE(path.has_value());
   CHECK(calls.has_in_order(
       {"sync model.safetensors.tmp", "rename model.safetensors", "sync checkpoints"}));
   const auto size = std::filesystem::file_size(*path);
   CHECK(calls.bytes_synced("model.safetensors.tmp") == static_cast<std::int64_t>(size));
+}
+
+TEST_CASE("what goes before a piece of a large file is on the disk, all but the last 64 MiB") {
+  const test::TempDirectory directory;
+  constexpr std::int64_t kPiece = std::int64_t{32} << 20;
+  const std::vector<std::byte> piece(kPiece);
+  FileCalls calls;
+  std::vector<std::int64_t> on_disk;
+  const auto next = [&]() -> Result<std::span<const std::byte>> {
+    on_disk.push_back(calls.bytes_synced("large.tmp"));
+    return std::span(piece).first(on_disk.size() <= 3 ? piece.size() : 0);
+  };
+  REQUIRE(write_file(directory / "large", next).has_value());
+  CHECK(on_disk == std::vector<std::int64_t>{-1, -1, 2 * kPiece, 2 * kPiece});
+  CHECK(calls.bytes_synced("large.tmp") == 3 * kPiece);
 }

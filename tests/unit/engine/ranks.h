@@ -13,13 +13,18 @@
 
 namespace muster::test {
 
-inline void on_all_ranks(int size, const std::function<void(comm::Communicator&)>& body) {
-  const SystemClock clock;
+/// `clock` says when their waits are over.
+inline void on_all_ranks_by(const Clock& clock, int size,
+                            const std::function<void(comm::Communicator&)>& body) {
   const auto group = comm::make_local_communicators(size, clock);
   std::vector<std::jthread> threads;
   for (const auto& communicator : group) {
     threads.emplace_back([&body, &communicator] { body(*communicator); });
   }
+}
+
+inline void on_all_ranks(int size, const std::function<void(comm::Communicator&)>& body) {
+  on_all_ranks_by(SystemClock(), size, body);
 }
 
 /// The same over loopback TCP: what is counted there goes over a wire between pods.

@@ -123,10 +123,24 @@ struct Trained {
   std::map<std::int64_t, std::int64_t> checkpoint_at;  ///< as the first rank told it, by step
 };
 
-Trained train_with(const TrainingConfig& config, int processes, const TrainingHooks& common) {
+const SystemClock kRealTime{};
+
+/// Time that passes where a test says so.  Threads: any.
+class ToldTime final : public Clock {
+ public:
+  MonoTime mono_now() const override { return MonoTime(nanoseconds(now_.load())); }
+  WallTime wall_now() const override { return {}; }
+  void pass(nanoseconds time) { now_ += time.count(); }
+
+ private:
+  std::atomic<std::int64_t> now_ = nanoseconds(seconds(1)).count();
+};
+
+Trained train_with(const TrainingConfig& config, int processes, const TrainingHooks& common,
+                   const Clock& clock = kRealTime) {
   Trained trained;
   std::mutex mutex;
-  test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
+  test::on_all_ranks_by(clock, processes, [&](comm::Communicator& communicator) {
     TrainingHooks hooks = common;
     hooks.on_step = [&](const StepReport& report) {
       if (common.on_step) common.on_step(report);
@@ -134,7 +148,6 @@ Trained train_with(const TrainingConfig& config, int processes, const TrainingHo
       const std::lock_guard lock(mutex);
       trained.checkpoint_at[report.step] = report.checkpoint_step;
     };
-    const SystemClock clock;
     TrainingConfig own = config;
     own.place = communicator.rank() % config.group_size();
     auto result = run_training(own, communicator, clock, hooks);
@@ -302,6 +315,37 @@ TEST_CASE("the last checkpoint is waited for, and others are told meanwhile that
     CHECK(looked >= 20);
     CHECK_FALSE(saved_bytes(directory.path(), 40, "manifest.json").empty());
     CHECK_FALSE(saved_bytes(directory.path(), 44, "manifest.json").empty());
+  }
+}
+
+TEST_CASE("who waits for files waits as long as they get on, however long they take") {
+  for (const Layout& layout : kLayouts) {
+    CAPTURE_LAYOUT(layout);
+    const test::TempDirectory directory;
+    TrainingConfig config = layout.of(trained_digits(directory.path()));
+    config.steps = 2;
+    config.mlp.hidden = {2048, 1280};  // 2.8 million values: 11 pieces, and 33 with the moments
+    config.long_deadline = seconds(100);
+    config.peer_deadline = seconds(1000);
+    config.save_patience = milliseconds(1);
+    ToldTime clock;
+    TrainingHooks hooks;
+    std::atomic<int> pieces = 0;
+    hooks.at = [&](std::string_view place, std::int64_t) -> Status {
+      if (place != point::kPiece) return {};
+      ++pieces;
+      clock.pass(seconds(10));
+      // Who waits looks at the clock once a second.
+      const bool is_last = pieces == 33 || pieces == 33 + 11;
+      if (is_last) std::this_thread::sleep_for(milliseconds(1'100));
+      return {};
+    };
+    const Trained trained = train_with(config, layout.processes(), hooks, clock);
+    for (const auto& result : trained.results) {
+      REQUIRE_MESSAGE(result.has_value(), result.error().message());
+      CHECK(result->complete);
+    }
+    CHECK(pieces == 33 + 11);
   }
 }
 

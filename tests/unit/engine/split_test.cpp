@@ -808,6 +808,29 @@ TEST_CASE("who waits for what others compute has patience, however long a pass t
   }
 }
 
+TEST_CASE("a model that lies there whole is not written again for another membership") {
+  for (const int stages : {1, 2}) {
+    CAPTURE(stages);
+    SplitTrial trial(test::small_gpt, stages);
+    trial.keep_files();
+    std::atomic<bool> has_checkpoint = false, is_cut = false;
+    std::atomic<int> pieces = 0;
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view place, std::int64_t) -> Status {
+        if (place == point::kFinish) has_checkpoint = true;
+        if (place == point::kPiece && has_checkpoint) ++pieces;
+        // It stands there, and what the model writes does not yet.
+        if (place == point::kSample && !is_cut.exchange(true)) world.cut(trainer);
+        return {};
+      });
+    };
+    const auto world = trial.run(2 * stages);
+    CHECK(ends_of(*world, trial.steps).complete == 2 * stages);
+    CHECK(is_cut);
+    CHECK(pieces == 1);
+  }
+}
+
 TEST_CASE("who has waited in vain for the same members waits longer the next time") {
   SplitTrial trial(clipped_digits, 2);
   trial.config.long_deadline = trial.config.peer_deadline;
