@@ -66,7 +66,7 @@ std::string not_let_in_text(const JobSnapshot& snapshot, const GangView& gang) {
     const auto why = why_not_let_in(snapshot, member);
     if (!why) continue;
     return "; worker " + std::to_string(member.placement.slot) + " was not let in: " + why->reason +
-           " " + first_line(why->log_tail, 512);
+           " " + last_line(why->log_tail, 512);
   }
   return "";
 }
@@ -80,7 +80,7 @@ std::string ends_again_text(const JobSnapshot& snapshot, const GangView& gang) {
                               : member.placement.replacements > 1;
     const auto why = is_again ? last_end_of(snapshot, member) : std::nullopt;
     if (!why || why_not_let_in(snapshot, member)) continue;
-    const std::string said = first_line(why->log_tail, 512);
+    const std::string said = last_line(why->log_tail, 512);
     return "; worker " + std::to_string(member.placement.slot) +
            " ends again and again: " + why->reason + (said.empty() ? "" : " " + said);
   }

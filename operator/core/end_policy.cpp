@@ -312,7 +312,7 @@ std::string sentence_of(const Failure& failure) {
     if (failure.by_foreign) text += ", which is none of the job's,";
     text += " with exit code " + std::to_string(facts.exit_code) + " (" + facts.reason + ")";
   }
-  const std::string said = first_line(facts.log_tail, 256);
+  const std::string said = last_line(facts.log_tail, 256);
   return said.empty() ? text : text + ": " + said;
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "common/contract.h"
+#include "common/json.h"
 #include "operator/core/facts.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
@@ -160,6 +161,31 @@ const api::Termination* failed_init_container(const api::Pod& pod) {
   return failed ? &*pod.init_failure : nullptr;
 }
 
+namespace {
+
+std::string text_in(const Json& line, const char* field) {
+  if (!line.is_object()) return {};
+  const auto found = line.find(field);
+  return found != line.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+/// The last word of a worker of ours. Where it could leave none, the cluster gives the end of its
+/// log in its place: the newest error there says why.
+std::string engine_words(const std::string& message) {
+  std::string_view rest = message;
+  while (!rest.empty()) {
+    const std::size_t begin = rest.rfind('\n') + 1;  // without one, npos + 1 is 0
+    const auto line = parse_json(rest.substr(begin));
+    rest = rest.substr(0, begin == 0 ? 0 : begin - 1);
+    if (!line || text_in(*line, "level") != "error") continue;
+    const std::string why = text_in(*line, "error");
+    return why.empty() ? text_in(*line, "message") : why;
+  }
+  return message;
+}
+
+}  // namespace
+
 api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job) {
   api::FailureStatus failure;
   failure.slot = member.placement.slot;
@@ -188,8 +214,9 @@ api::FailureStatus failure_of(const Member& member, const api::TrainingJob& job)
   const api::Termination& end = first != nullptr ? *first : *pod.termination;
   failure.container = head_of(end.container, 63);
   failure.exit_code = end.exit_code;
-  failure.log_tail = tail_of(end.message, words::kMaxLogTailBytes);
   const bool is_engine = job.spec.training && first == nullptr;
+  failure.log_tail =
+      tail_of(is_engine ? engine_words(end.message) : end.message, words::kMaxLogTailBytes);
   if (is_engine) failure.reason = std::string(contract::reason_of_exit_code(end.exit_code));
   if (failure.reason == words::kError && (end.signal != 0 || end.exit_code > 128)) {
     failure.reason = std::string(words::kSignaled);

@@ -87,6 +87,15 @@ std::string first_line(std::string_view text, std::size_t most) {
   return head_of(text.substr(0, text.find('\n')), most);
 }
 
+std::string last_line(std::string_view text, std::size_t most) {
+  constexpr std::string_view kBlank = " \t\n";
+  const auto last = text.find_last_not_of(kBlank);
+  text = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  text.remove_prefix(text.rfind('\n') + 1);  // without one, npos + 1 is 0
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  return head_of(text, most);
+}
+
 bool is_reason(std::string_view text) {
   if (text.empty() || text.size() > 128) return false;
   const bool letter_first = is_alnum(text[0]) && !(text[0] >= '0' && text[0] <= '9');

@@ -23,6 +23,10 @@ GANG_PLACE = "operator/core/gang_place.cpp"
 REPLACE = "operator/core/replace_policy.cpp"
 
 BREAKAGES = [
+    Breakage("of what a worker leaves the first line is taken for the reason", END, "last_line(facts.log_tail, 256)",
+             "first_line(facts.log_tail, 256)", "test_core"),
+    Breakage("a worker's log in place of its last word is told as it is", "operator/core/gang_view.cpp",
+             "is_engine ? engine_words(end.message) : end.message", "end.message", "test_core"),
     # The master key, and the one before
     Breakage("a gang's key is made of the newest master key", LOOP,
              "= key_of(options_.master_keys, job.status.key_id);", "= options_.master_keys.current;", "test_runtime"),

@@ -297,7 +297,7 @@ TEST_CASE("a typed verdict of a member fails the job; of one that was not let in
   joiner.edit().job.status.placement[1].member = false;
   joiner.edit().reports.erase(1);
   end_pod(joiner, 1, contract::exit_code::kCpuOrContract);
-  pod_of(joiner, 1).termination->message = "the endpoint refused this worker: fp32-chain/2\nmore";
+  pod_of(joiner, 1).termination->message = "more\nthe endpoint refused this worker: fp32-chain/2";
   answer(joiner, "m");
   CHECK(placement_of(status_of(joiner.plan())) == "0/0@n* 1/1@m");
   CHECK(status_of(joiner.plan()).failure->reason == "CpuOrContractRefused");
@@ -407,7 +407,7 @@ TEST_CASE("a joiner with another key is named in status, and those who train are
   job.edit().job.status.placement[1].replacements = 3;
   job.edit().reports.erase(1);
   end_pod(job, 1, contract::exit_code::kKeyRefused);
-  pod_of(job, 1).termination->message = "it has another key than they have\nmore";
+  pod_of(job, 1).termination->message = "more\nit has another key than they have";
   SUBCASE("while its next attempt waits") {}
   SUBCASE("whatever the job says of restarts") { job.restarts("Never", 3); }
   SUBCASE("even where they are at once") {

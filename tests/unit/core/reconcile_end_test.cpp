@@ -322,6 +322,46 @@ TEST_CASE("what a worker wrote at its end is cut to 2,048 bytes of clean text") 
   apply(job.edit(), plan);
 }
 
+TEST_CASE("of a log's end in place of a last word the sentence gives the line that says why") {
+  const std::string log =
+      R"(ime":"2026","level":"error","message":"is cut in the middle"}
+{"level":"error","message":"a view was dropped","error":"an older one"}
+{"level":"error","message":"worker failed","exit_code":21,"error":"/data/a.png: is damaged"}
+{"level":"warning","message":"cannot write the termination log","error":"Read-only file system"}
+)";
+  const std::string traceback =
+      "Traceback (most recent call last):\n  File \"train.py\", line 3\nValueError: no data\n \n";
+  struct Row {
+    bool is_engine;
+    std::string left, said;
+  };
+  const std::vector<Row> rows{
+      {true, log, "/data/a.png: is damaged"},
+      {true, R"({"level":"error","message":"a trainer has died"})", "a trainer has died"},
+      {true, R"({"level":"info","message":"step 7"})", R"({"level":"info","message":"step 7"})"},
+      {true, "/data/a.png: is damaged", "/data/a.png: is damaged"},
+      {true, R"({"level":7,"error":{}})", R"({"level":7,"error":{}})"},
+      {false, traceback, "ValueError: no data"},
+      // What its lines mean is its own affair.
+      {false, log + "  Segmentation fault\n", "Segmentation fault"},
+      {false, "loss is NaN", "loss is NaN"},
+      {false, "why\n" + std::string(400, 'x'), std::string(256, 'x')},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.left);
+    auto job = make_job("j").workers(1).restarts("Never", 0);
+    if (row.is_engine) job.engine();
+    const auto plan = job.placed().ended(0, codes::kData, row.left).plan();
+    const std::string& message = status_of(plan).condition("Failed")->message;
+    CHECK(message.find("): " + row.said + "; ") != std::string::npos);
+    // Others read what the engine says, too.
+    CHECK(status_of(plan).failure->log_tail == (row.is_engine ? row.said : row.left));
+  }
+  auto silent = make_job("j").workers(1).restarts("Never", 0).placed().ended(0, 1, " \n\n ");
+  CHECK(status_of(silent.plan()).condition("Failed")->message.find("(Error);") !=
+        std::string::npos);
+}
+
 TEST_CASE("a finished job owns no live pod, and keeps those that ended") {
   auto job = make_job("j").workers(3).placed().ended(0, 1).running(1).pod(2, PodPhase::kPending);
   job.restarts("Never", 0);
