@@ -30,10 +30,7 @@ Result<Picture> decode_jpeg(std::span<const std::uint8_t> file, const std::strin
                             std::size_t max_pixels) {
   const Turbo turbo(tjInitDecompress());
   MUSTER_CHECK(turbo != nullptr);
-  const auto wrong = [&] {
-    return bad_data(name, ErrorCode::kCorrupt,
-                    std::string("cannot be read as a JPEG file: ") + tjGetErrorStr2(turbo.get()));
-  };
+  const auto wrong = [&] { return unreadable_picture(name, "JPEG", tjGetErrorStr2(turbo.get())); };
   int width = 0, height = 0, subsampling = 0, colors = 0;
   if (tjDecompressHeader3(turbo.get(), file.data(), file.size(), &width, &height, &subsampling,
                           &colors) != 0) {

@@ -64,13 +64,20 @@ Status check_picture_size(const Picture& picture, std::size_t max_pixels, const 
                       " pixels a side and " + std::to_string(max_pixels) + " in all");
 }
 
+Error unreadable_picture(const std::string& name, const std::string& kind, const std::string& why) {
+  return bad_data(name, ErrorCode::kCorrupt,
+                  "cannot be read as a " + kind + " file: " + why +
+                      "; copy or convert it anew, or remove it, for all workers alike");
+}
+
 Result<Picture> decode_picture(std::span<const std::uint8_t> file, const std::string& name,
                                std::size_t max_pixels) {
   if (is_png(file)) return decode_png(file, name, max_pixels);
   if (is_jpeg(file)) return decode_jpeg(file, name, max_pixels);
-  return bad_data(
-      name, ErrorCode::kInvalid,
-      file.empty() ? "is empty; must be a PNG or a JPEG file" : "is neither a PNG nor a JPEG file");
+  return bad_data(name, ErrorCode::kInvalid,
+                  file.empty() ? "is empty; must be a PNG or a JPEG file"
+                               : "is neither a PNG nor a JPEG file; convert or remove it, for all "
+                                 "workers alike");
 }
 
 Picture scaled(const Picture& picture, std::size_t height, std::size_t width) {

@@ -39,6 +39,10 @@ Picture scaled(const Picture& picture, std::size_t height, std::size_t width);
 /// pixel keeps its value. Shape: (height, width). Source: ITU-R BT.601.
 std::vector<std::uint8_t> gray_of(const Picture& picture);
 
+/// What decode_picture() says of a file of that `kind` ("PNG") that its decoder refuses as `why`
+/// tells: with what would be right; kCorrupt.
+Error unreadable_picture(const std::string& name, const std::string& kind, const std::string& why);
+
 /// Errors: kTooLarge, exit code kData.
 Status check_picture_size(const Picture& picture, std::size_t max_pixels, const std::string& name);
 

@@ -90,10 +90,7 @@ bool is_png(std::span<const std::uint8_t> file) {
 Result<Picture> decode_png(std::span<const std::uint8_t> file, const std::string& name,
                            std::size_t max_pixels) {
   PngReader reader(file);
-  const auto wrong = [&] {
-    return bad_data(name, ErrorCode::kCorrupt,
-                    std::string("cannot be read as a PNG file: ") + reader.why());
-  };
+  const auto wrong = [&] { return unreadable_picture(name, "PNG", reader.why()); };
   if (!reader.read_header()) return wrong();
   Picture picture{reader.height(), reader.width()};
   MUSTER_RETURN_IF_ERROR(check_picture_size(picture, max_pixels, name));

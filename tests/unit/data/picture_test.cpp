@@ -69,8 +69,10 @@ TEST_CASE("a picture that is cut anywhere, or is none, is refused with a sentenc
   for (const Bytes& file : {png_bytes(5, 7, noise(105)), jpeg_bytes(5, 7, noise(105))}) {
     for (std::size_t size = 8; size < file.size() - 2; ++size) {
       CAPTURE(size);
-      CHECK(picture_refusal(Bytes(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)))
-                .starts_with("cannot be read as a "));
+      const std::string refusal =
+          picture_refusal(Bytes(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)));
+      CHECK(refusal.starts_with("cannot be read as a "));
+      CHECK(refusal.ends_with("; copy or convert it anew, or remove it, for all workers alike"));
     }
   }
   Bytes changed = png_bytes(5, 7, noise(105));
@@ -78,7 +80,7 @@ TEST_CASE("a picture that is cut anywhere, or is none, is refused with a sentenc
   CHECK(picture_refusal(changed).starts_with("cannot be read as a PNG file: "));
   CHECK(picture_refusal({}) == "is empty; must be a PNG or a JPEG file");
   CHECK(picture_refusal({'G', 'I', 'F', '8', '9', 'a', 0, 0}) ==
-        "is neither a PNG nor a JPEG file");
+        "is neither a PNG nor a JPEG file; convert or remove it, for all workers alike");
 }
 
 TEST_CASE("a picture of more pixels than are read is refused before there is room for them") {
