@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "common/contract.h"
-#include "common/http/message.h"
+#include "common/file.h"
 #include "worker/sentinel/launch.h"
 #include "worker/sentinel/socket_address.h"
 
@@ -17,6 +17,7 @@ namespace muster::sentinel {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr int kAnyPort = 9;
 
 }  // namespace
 
@@ -77,34 +78,39 @@ Result<Listener> listen_on(const std::string& address, int port) {
   return Listener{fd, port_of(bound)};
 }
 
-Result<std::string> own_address(const std::string& endpoint) {
-  MUSTER_ASSIGN_OR_RETURN(const http::Url url, http::parse_url(endpoint));
+Result<std::vector<std::string>> addresses_of(const std::string& host) {
   addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int wrong = getaddrinfo(url.host.c_str(), std::to_string(url.port).c_str(), &hints, &found);
+  const int wrong = getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (wrong != 0) {
-    return Error(ErrorCode::kUnavailable, "look up " + url.host + ": " + gai_strerror(wrong));
+    return Error(ErrorCode::kUnavailable, "look up " + host + ": " + gai_strerror(wrong));
   }
-  // Connecting a datagram socket sends nothing; it asks the system for the route and so the
-  // address.
-  std::string host;
-  for (const addrinfo* one = found; one != nullptr && host.empty(); one = one->ai_next) {
-    const int fd = socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) continue;
-    SocketAddress local;
-    local.size = sizeof local.storage;
-    if (connect(fd, one->ai_addr, one->ai_addrlen) == 0 &&
-        getsockname(fd, local.get(), &local.size) == 0) {
-      host = host_of(local);
-    }
-    close(fd);
+  std::vector<std::string> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    SocketAddress address;
+    address.size = one->ai_addrlen;
+    std::memcpy(&address.storage, one->ai_addr, one->ai_addrlen);
+    addresses.push_back(host_of(address));
   }
   freeaddrinfo(found);
-  if (host.empty()) {
-    return Error(ErrorCode::kUnavailable, "this machine has no route to " + url.host);
+  return addresses;
+}
+
+Result<std::string> own_address(const std::vector<std::string>& towards) {
+  // Connecting a datagram socket sends nothing; it asks the system for the route and so the
+  // address.
+  for (const std::string& address : towards) {
+    SocketAddress there, local;
+    if (!fill_address(address, kAnyPort, there)) continue;
+    const UniqueFd fd(socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    local.size = sizeof local.storage;
+    if (fd && connect(fd.get(), there.get(), there.size) == 0 &&
+        getsockname(fd.get(), local.get(), &local.size) == 0) {
+      return host_of(local);
+    }
   }
-  return host;
+  return Error(ErrorCode::kUnavailable, "this machine has no route to " + towards.front());
 }
 
 }  // namespace muster::sentinel

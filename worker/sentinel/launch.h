@@ -91,8 +91,13 @@ struct Listener {
 };
 Result<Listener> listen_on(const std::string& address, int port);
 
-/// The address other machines reach this one at: the one it would talk to `endpoint` from.
-/// Blocks: the resolver's time for a host given by name. Errors: kUnavailable.
-Result<std::string> own_address(const std::string& endpoint);
+/// The numeric addresses of `host`, one or more, which are itself where it is one.
+/// Blocks: the resolver's time for a name, 20 s and more where a name server gives no answer.
+/// Errors: kUnavailable.
+Result<std::vector<std::string>> addresses_of(const std::string& host);
+
+/// The address other machines reach this one at: the one it would talk from to the first of
+/// `towards`, one or more numeric addresses, that it has a route to. Errors: kUnavailable.
+Result<std::string> own_address(const std::vector<std::string>& towards);
 
 }  // namespace muster::sentinel

@@ -43,6 +43,7 @@ int exit_code_of_refusal(const http::Response& response) {
 Postman::Postman(PostmanOptions options)
     : options_(std::move(options)), event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   MUSTER_CHECK(options_.clock != nullptr && event_fd_ >= 0);
+  if (!options_.look_up) options_.look_up = addresses_of;
   thread_ = std::thread([this] { run(); });
 }
 
@@ -79,9 +80,11 @@ Result<Postman::Joined> Postman::join() {
   while (options_.clock->mono_now() < deadline) {
     Result<std::optional<JoinResponse>> answer = std::optional<JoinResponse>();
     if (joined.request.host.empty()) {
-      auto host = own_address(options_.endpoint);
+      const Status found = find_endpoint();
+      auto host = found ? own_address(addresses_) : Result<std::string>(found.error());
       if (host) joined.request.host = std::move(*host);
       if (!host) answer = host.error();
+      if (!host) addresses_.clear();  // it may have others by now
     }
     if (answer) answer = post_join(joined.request);
     if (answer && *answer && (*answer)->complete) {
@@ -152,18 +155,42 @@ Result<std::optional<JoinResponse>> Postman::post_join(const JoinRequest& reques
   }
 }
 
+/// Once for all posts, as long as the endpoint is there: so a name server that gives no answer
+/// holds up neither reports nor the end. Nothing ends the system's resolver, so who stops does not
+/// ask it.
+Status Postman::find_endpoint() {
+  if (!addresses_.empty()) return {};
+  MUSTER_ASSIGN_OR_RETURN(const http::Url url, http::parse_url(options_.endpoint));
+  if (!wait(milliseconds(0))) {
+    return Error(ErrorCode::kUnavailable, url.host + " is not looked up at the end");
+  }
+  MUSTER_ASSIGN_OR_RETURN(addresses_, options_.look_up(url.host));
+  return {};
+}
+
 Result<http::Response> Postman::post(std::string_view path, const std::string& body) {
+  MUSTER_RETURN_IF_ERROR(find_endpoint());
   auto token = read_token(options_.token_file);
   if (!token) return token.error();
   http::Call call;
   call.method = "POST";
-  call.url = options_.endpoint + std::string(path);
+  MUSTER_ASSIGN_OR_RETURN(const http::Url url, http::parse_url(options_.endpoint));
+  const std::string port = ":" + std::to_string(url.port);
+  const auto in_url = [](const std::string& host) {
+    return host.find(':') == std::string::npos ? host : "[" + host + "]";
+  };
+  call.url =
+      (url.tls ? "https://" : "http://") + in_url(addresses_.front()) + port + std::string(path);
+  call.server_name = url.host;
+  call.headers = {{"host", in_url(url.host) + port}};
   call.body = body;
   call.bearer_token = std::move(*token);
   call.ca_certificate = options_.ca_certificate;
   call.timeout = options_.post_timeout;
   call.body_bytes_max = kMaxJoinAnswerBytes;
-  return client_.exchange(call);
+  auto answer = client_.exchange(call);
+  if (!answer) addresses_.erase(addresses_.begin());  // it may have another by now
+  return answer;
 }
 
 std::optional<Result<Postman::Joined>> Postman::take_joined() {

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/http/client.h"
@@ -29,6 +31,8 @@ struct PostmanOptions {
   milliseconds backoff_most{2'000};
   milliseconds report_interval{1'000};
   milliseconds post_timeout{5'000};
+  /// As addresses_of(), which it is where it is empty. May block for as long as it likes.
+  std::function<Result<std::vector<std::string>>(const std::string& host)> look_up{};
 };
 
 /// Threads: one owner.
@@ -62,7 +66,8 @@ class Postman {
   /// What the witness said, once.
   std::optional<WitnessResponse> take_witness_answer();
   /// Sends the newest report once more if it is unsent, within `timeout`, and ends the thread.
-  /// Blocks: up to `timeout`.
+  /// Blocks: up to `timeout`, and until an address that is being looked up is found: for the first
+  /// join, or because the endpoint does not answer at the one it had.
   void finish(milliseconds timeout);
 
  private:
@@ -70,6 +75,7 @@ class Postman {
   Result<Joined> join();
   /// One join post: the answer, nothing (wait and post again), or why it is over.
   Result<std::optional<JoinResponse>> post_join(const JoinRequest& request);
+  Status find_endpoint();
   Result<http::Response> post(std::string_view path, const std::string& body);
   /// Until `time` has passed or the postman stops; whether it goes on.
   bool wait(milliseconds time);
@@ -90,6 +96,7 @@ class Postman {
   std::optional<WitnessRequest> question_;      ///< guarded by mutex_
   std::optional<WitnessResponse> answer_;       ///< guarded by mutex_
   std::optional<Result<Joined>> joined_;        ///< guarded by mutex_
+  std::vector<std::string> addresses_;          ///< of the thread: the endpoint's, best first
   std::string last_state_;                      ///< of the thread: log a state when it changes
   std::string last_report_state_;               ///< likewise
   std::thread thread_;

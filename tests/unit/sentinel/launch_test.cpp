@@ -85,7 +85,12 @@ TEST_CASE("an answer that contradicts itself or the request is refused") {
 }
 
 TEST_CASE("the own address towards loopback is loopback") {
-  const auto address = own_address("http://127.0.0.1:80");
+  const auto addresses = addresses_of("127.0.0.1");
+  REQUIRE(addresses);
+  CHECK(*addresses == std::vector<std::string>{"127.0.0.1"});
+  const auto address = own_address(*addresses);
   REQUIRE(address);
   CHECK(*address == "127.0.0.1");
+  CHECK(*own_address({"no address", "127.0.0.1"}) == "127.0.0.1");
+  CHECK_FALSE(own_address({"no address"}));
 }

@@ -285,3 +285,41 @@ TEST_CASE("an endpoint that hangs does not hold the end up") {
   arrived.get_future().wait();
   postman.finish(milliseconds(1));
 }
+
+TEST_CASE("the endpoint is looked up where its address does not answer, and never by who ends") {
+  std::vector<std::string> hosts;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    for (const auto& [name, value] : request.headers) {
+      if (name == "host") hosts.push_back(value);
+    }
+    if (request.path == contract::kPathJoin) return respond(complete());
+    // The next report is due in an hour.
+    respond({200, "application/json", dump_json(to_json(ProgressResponse{3'600'000})), {}});
+  });
+  PostmanOptions options = world.options();
+  const std::string port = options.endpoint.substr(options.endpoint.rfind(':'));
+  const std::string host = "endpoint.invalid" + port;
+  options.endpoint = "http://" + host;
+  std::atomic<int> looked_up = 0;
+  options.look_up = [&](const std::string& name) -> Result<std::vector<std::string>> {
+    CHECK(name == "endpoint.invalid");
+    // Nobody listens at the first two.
+    if (++looked_up == 1) return std::vector<std::string>{"127.255.255.254"};
+    return std::vector<std::string>{"127.255.255.253", "127.0.0.1"};
+  };
+  Postman postman(options);
+  const auto joined = wait_for_join(postman);
+  REQUIRE(joined);
+  CHECK(joined->request.host == "127.0.0.1");
+  postman.set_report({}, 1);
+  while (postman.told() < 1) std::this_thread::yield();
+  CHECK(looked_up == 2);
+  CHECK(hosts == std::vector<std::string>{host, host});
+  world.server->stop();
+  // The question goes first, and gets no answer; the report is due at the end alone.
+  postman.ask_witness({});
+  postman.set_report({}, 2);
+  postman.finish(seconds(30));
+  CHECK(postman.told() == 1);
+  CHECK(looked_up == 2);
+}
