@@ -27,7 +27,8 @@ void launch(Context& context, dim3 blocks, dim3 threads, void (*kernel)(Paramete
   Context::Impl& impl = context.impl();
   if (impl.first_error != cudaSuccess) return;
 #ifdef MUSTER_CUDA_ON_HOST
-  on_host::run(blocks, threads, [&] { kernel(static_cast<Parameters>(arguments)...); });
+  on_host::launch(impl.stream, blocks, threads,
+                  [=] { kernel(static_cast<Parameters>(arguments)...); });
 #else
   kernel<<<blocks, threads, 0, impl.stream>>>(static_cast<Parameters>(arguments)...);
 #endif

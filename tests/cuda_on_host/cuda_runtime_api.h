@@ -1,9 +1,10 @@
 // In place of the toolkit's header where kernels/cuda is compiled for the processor: what those
 // files use of the language and of the runtime. Threads of a block are fibers of the one thread
 // that launches, and run from one barrier to the next, in an order that is another one at each
-// launch, so that who reads what is not written yet is found out. Blocks run one after another; the
-// one device there is has done all when a launch returns. No clusters, no warps that diverge at a
-// barrier.
+// launch, so that who reads what is not written yet is found out. Blocks run one after another. The
+// one device there is does nothing of what is put on a stream before the thread that put it there
+// waits for that or a later part of it, so that who has not waited is found out, too. No clusters,
+// no warps that diverge at a barrier.
 #pragma once
 
 #include <bit>
@@ -28,13 +29,16 @@ struct dim3 {
       : x(width), y(height), z(depth) {}
 };
 
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+
 inline thread_local dim3 gridDim, blockDim, blockIdx, threadIdx;
 
 namespace on_host {
 
-/// Runs `body` as each thread of each block. A block of which some wait for the others while those
-/// have ended ends the process.
-void run(dim3 blocks, dim3 threads, const std::function<void()>& body);
+/// Puts on a stream that `body` is run as each thread of each block. A block of which some wait for
+/// the others while those have ended ends the process.
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body);
 /// Until all threads of the block, or of the warp, are here.
 void wait_for_block();
 void wait_for_warp();
@@ -98,8 +102,6 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrConcurrentManagedAccess = 89
 };
-using cudaStream_t = struct CUstream_st*;
-using cudaEvent_t = struct CUevent_st*;
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaMemAttachGlobal = 1;
 inline constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
@@ -141,4 +143,12 @@ void set_not_ready(int queries);
 void set_driver_error(cudaError_t error);
 /// That the device has set by itself.
 std::size_t bytes_set();
+/// Of all devices and threads, since the process began.
+struct Traffic {
+  std::size_t to_device = 0, to_host = 0;  ///< bytes copied
+  std::size_t waits = 0;                   ///< for what was not done yet
+};
+Traffic traffic();
+/// What this thread has put on streams and is not done: kernels, copies and the like.
+std::size_t under_way();
 }  // namespace on_host

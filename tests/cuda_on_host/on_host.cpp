@@ -6,11 +6,14 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <numeric>
-#include <unordered_map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,6 +29,17 @@
 #ifdef MUSTER_FIBERS_ARE_TOLD
 #include <sanitizer/common_interface_defs.h>
 #endif
+
+/// Work in its order.
+struct CUstream_st {
+  std::deque<std::function<void()>> queued;
+  std::uint64_t done = 0;  ///< before the first in the queue
+};
+/// What stood on the stream when the event was recorded.
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  std::uint64_t last = 0;
+};
 
 namespace on_host {
 namespace {
@@ -226,7 +240,7 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
 std::atomic<int> capability = 9, managed_access = 1, not_ready = 0;
 std::atomic<cudaError_t> driver_error = cudaSuccess;
 std::atomic<bool> has_failed = false;
-std::atomic<std::size_t> set_by_device = 0;
+std::atomic<std::size_t> set_by_device = 0, to_device = 0, to_host = 0, waits = 0;
 /// As the runtime keeps it: until it is asked for.
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -237,8 +251,16 @@ cudaError_t keep(cudaError_t error) {
 
 struct Memory {
   std::mutex mutex;
-  std::unordered_map<void*, std::size_t> sizes;
+  std::map<const void*, std::size_t> sizes;
   std::size_t left = SIZE_MAX, total = kMemory;
+
+  bool has(const void* address) {
+    const std::lock_guard lock(mutex);
+    const auto next = sizes.upper_bound(address);
+    if (next == sizes.begin()) return false;
+    const auto& [first, size] = *std::prev(next);
+    return static_cast<const std::byte*>(address) < static_cast<const std::byte*>(first) + size;
+  }
 };
 
 Memory& memory() {
@@ -246,14 +268,38 @@ Memory& memory() {
   return of_device;
 }
 
-}  // namespace
+/// Those on which this thread has put something that is not done.
+thread_local std::set<CUstream_st*> busy;
+
+void put(CUstream_st* stream, std::function<void()> work) {
+  stream->queued.push_back(std::move(work));
+  busy.insert(stream);
+}
+
+/// Until `last` things that were put on the stream are done.
+void do_until(CUstream_st* stream, std::uint64_t last) {
+  while (!stream->queued.empty() && stream->done < last) {
+    stream->queued.front()();
+    stream->queued.pop_front();
+    ++stream->done;
+  }
+  if (stream->queued.empty()) busy.erase(stream);
+}
+
+void wait_until(CUstream_st* stream, std::uint64_t last) {
+  if (stream->done < last) ++waits;
+  do_until(stream, last);
+}
+
+std::uint64_t last_of(const CUstream_st* stream) { return stream->done + stream->queued.size(); }
+
+void do_all_of_thread() {
+  while (!busy.empty()) do_until(*busy.begin(), last_of(*busy.begin()));
+}
 
 void run(dim3 blocks, dim3 threads, const std::function<void()>& body) {
   thread_local std::uint64_t launches = 0;
   ++launches;
-  static const char* const fails = std::getenv(kFails);
-  if (fails != nullptr && unlink(fails) == 0) has_failed = true;
-  if (has_failed) return;
   gridDim = blocks;
   blockDim = threads;
   for (unsigned z = 0; z < blocks.z; ++z) {
@@ -266,6 +312,21 @@ void run(dim3 blocks, dim3 threads, const std::function<void()>& body) {
   }
 }
 
+}  // namespace
+
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body) {
+  static const char* const fails = std::getenv(kFails);
+  if (fails != nullptr && unlink(fails) == 0) has_failed = true;
+  if (has_failed) return;
+  put(stream, [blocks, threads, body = std::move(body)] { run(blocks, threads, body); });
+}
+
+Traffic traffic() { return {to_device, to_host, waits}; }
+std::size_t under_way() {
+  std::size_t all = 0;
+  for (const CUstream_st* const stream : busy) all += stream->queued.size();
+  return all;
+}
 void wait_for_block() { block.wait(block.all); }
 void wait_for_warp() { block.wait(block.warps[block.current->thread / kWarp].barrier); }
 unsigned lane() { return block.current->thread % kWarp; }
@@ -330,24 +391,40 @@ cudaError_t cudaSetDevice(int device) {
   return on_host::keep(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
+  *stream = new CUstream_st;
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  if (on_host::not_ready == 0) return cudaSuccess;
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  on_host::do_until(stream, on_host::last_of(stream));
+  delete stream;
+  return cudaSuccess;
+}
+// Who asks again and again is one who waits.
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (on_host::not_ready == 0) {
+    on_host::wait_until(stream, on_host::last_of(stream));
+    return cudaSuccess;
+  }
   --on_host::not_ready;
   return on_host::keep(cudaErrorNotReady);
 }
 
-// What is recorded is done already.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = nullptr;
+  *event = new CUevent_st;
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  *event = {stream, on_host::last_of(stream)};
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->stream != nullptr) on_host::wait_until(event->stream, event->last);
+  return cudaSuccess;
+}
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   on_host::Memory& all = on_host::memory();
@@ -374,7 +451,9 @@ cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
   return cudaMalloc(memory, bytes);
 }
 
+// Nobody uses it any more then.
 cudaError_t cudaFree(void* memory) {
+  on_host::do_all_of_thread();
   on_host::Memory& all = on_host::memory();
   const std::lock_guard lock(all.mutex);
   const auto found = all.sizes.find(memory);
@@ -386,14 +465,19 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  std::memmove(to, from, bytes);
+                            cudaStream_t stream) {
+  const bool is_to_device = on_host::memory().has(to), is_from = on_host::memory().has(from);
+  if (is_to_device && !is_from) on_host::to_device += bytes;
+  if (is_from && !is_to_device) on_host::to_host += bytes;
+  on_host::put(stream, [=] { std::memmove(to, from, bytes); });
   return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
-  std::memset(memory, value, bytes);
-  on_host::set_by_device += bytes;
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  on_host::put(stream, [=] {
+    std::memset(memory, value, bytes);
+    on_host::set_by_device += bytes;
+  });
   return cudaSuccess;
 }
 
