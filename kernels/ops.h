@@ -86,11 +86,19 @@ class Context {
   virtual std::size_t memory_most() const { return 0; }
   /// Makes all bits 0, of memory from allocate(). Blocks: until it is done.
   virtual void zero(void* memory, std::size_t bytes) = 0;
-  /// Copies after what was begun before, to or from any memory. Blocks: until it is done.
+  /// An operation: both are from allocate(), and do not overlap.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-  /// To be called between two parts of a long pass. A device lags behind by some parts at most, so
-  /// that the caller knows of a device that hangs; the host is never behind. Blocks: yes.
-  virtual void keep_pace() {}
+  /// From any memory of the host, to memory from allocate() that nothing under way works on. What
+  /// is under way goes on meanwhile. Blocks: until it is done.
+  virtual void put(void* to, const void* from, std::size_t bytes) = 0;
+  /// To be called between two parts of a long pass; returns the number of the one that ends here. A
+  /// device lags behind by some parts at most, so that the caller knows of a device that hangs; the
+  /// host is never behind. Blocks: yes.
+  virtual std::uint64_t keep_pace() { return 0; }
+  /// To any memory of the host, from memory of allocate(): what was computed up to the end of
+  /// `part`, which keep_pace() gave, and later parts leave as it is. These go on meanwhile. False
+  /// after an error: then `to` is of no worth. Blocks: until it is done.
+  virtual bool fetch(std::uint64_t part, void* to, const void* from, std::size_t bytes) = 0;
   /// Who wants to know, each time that another part of what is computed is complete, that something
   /// is: called by who waits for a device, and on a processor by the caller of an operation.
   void set_on_alive(std::function<void()> on_alive) { on_alive_ = std::move(on_alive); }
@@ -137,6 +145,8 @@ class Context final : public kernels::Context {
   void release(void* memory) override;
   void zero(void* memory, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
+  void put(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
+  bool fetch(std::uint64_t part, void* to, const void* from, std::size_t bytes) override;
   const char* finish() override { return nullptr; }
   /// By operations, between two of their parts.
   using kernels::Context::tell_alive;

@@ -149,6 +149,11 @@ void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }
 
+bool Context::fetch(std::uint64_t, void* to, const void* from, std::size_t bytes) {
+  copy(to, from, bytes);
+  return true;
+}
+
 int Context::threads() const { return static_cast<int>(impl_->of_thread.size()); }
 
 void run_tasks(Context& context, std::size_t tasks, Task task, void* state) {

@@ -55,11 +55,16 @@ void Context::Impl::open(const DeviceShare& share) {
            "(concurrentManagedAccess is 0, as under WSL and on some virtual GPUs)");
   }
   if (first_error == cudaSuccess) note(cudaSetDevice(share.device));
-  if (first_error == cudaSuccess) note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  // Who waits for one takes no processor meanwhile.
-  for (std::size_t i = 0; i < parts.size() && first_error == cudaSuccess; ++i) {
-    note(cudaEventCreateWithFlags(&parts[i], cudaEventBlockingSync | cudaEventDisableTiming));
+  for (cudaStream_t* const one : {&stream, &copying}) {
+    if (first_error == cudaSuccess) note(cudaStreamCreateWithFlags(one, cudaStreamNonBlocking));
   }
+  // Who waits for one takes no processor meanwhile.
+  const auto create = [this](cudaEvent_t& event) {
+    if (first_error != cudaSuccess) return;
+    note(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming));
+  };
+  for (cudaEvent_t& part : parts) create(part);
+  create(copied);
   std::size_t unused = 0, total = 0;
   if (first_error == cudaSuccess) note(cudaMemGetInfo(&unused, &total));
   if (first_error != cudaSuccess) return;
@@ -73,8 +78,11 @@ Context::~Context() {
   for (const cudaEvent_t part : impl_->parts) {
     if (part != nullptr) static_cast<void>(cudaEventDestroy(part));
   }
+  if (impl_->copied != nullptr) static_cast<void>(cudaEventDestroy(impl_->copied));
   if (impl_->scratch != nullptr) static_cast<void>(cudaFree(impl_->scratch));
-  if (impl_->stream != nullptr) static_cast<void>(cudaStreamDestroy(impl_->stream));
+  for (const cudaStream_t one : {impl_->stream, impl_->copying}) {
+    if (one != nullptr) static_cast<void>(cudaStreamDestroy(one));
+  }
 }
 
 /// Only what a device has done is a sign of life: who waits for one that hangs gives none, and is
@@ -87,30 +95,31 @@ void Context::await_part() {
   if (impl.first_error == cudaSuccess) tell_alive();
 }
 
-void Context::keep_pace() {
+std::uint64_t Context::keep_pace() {
   Impl& impl = *impl_;
   if (impl.first_error == cudaSuccess && impl.behind == impl.parts.size()) await_part();
-  if (impl.first_error != cudaSuccess) return;
+  if (impl.first_error != cudaSuccess) return impl.ended;
   impl.note(
       cudaEventRecord(impl.parts[(impl.oldest + impl.behind) % impl.parts.size()], impl.stream));
   ++impl.behind;
+  return ++impl.ended;
 }
 
 void Context::await_all() {
   while (impl_->first_error == cudaSuccess && impl_->behind > 0) await_part();
-  if (impl_->first_error == cudaSuccess) impl_->await_stream();
+  if (impl_->first_error == cudaSuccess) impl_->await(impl_->stream, impl_->parts[impl_->oldest]);
 }
 
 // Most are moments, for which it takes too long to fall asleep; no processor is kept for the
 // others.
-void Context::Impl::await_stream() {
+void Context::Impl::await(cudaStream_t all_of, cudaEvent_t event) {
   for (int i = 0; i < kQueries; ++i) {
-    const cudaError_t state = cudaStreamQuery(stream);
+    const cudaError_t state = cudaStreamQuery(all_of);
     if (state != cudaErrorNotReady) return note(state);
     static_cast<void>(cudaGetLastError());  // that it is not ready is none
   }
-  note(cudaEventRecord(parts[oldest], stream));
-  if (first_error == cudaSuccess) note(cudaEventSynchronize(parts[oldest]));
+  note(cudaEventRecord(event, all_of));
+  if (first_error == cudaSuccess) note(cudaEventSynchronize(event));
 }
 
 const char* Context::finish() {
@@ -186,7 +195,26 @@ void Context::zero(void* memory, std::size_t bytes) {
 void Context::copy(void* to, const void* from, std::size_t bytes) {
   if (impl_->first_error != cudaSuccess || bytes == 0) return;
   impl_->note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, impl_->stream));
-  await_all();
+}
+
+void Context::Impl::copy_beside(void* to, const void* from, std::size_t bytes) {
+  if (first_error != cudaSuccess || bytes == 0) return;
+  note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copying));
+  if (first_error == cudaSuccess) await(copying, copied);
+}
+
+void Context::put(void* to, const void* from, std::size_t bytes) {
+  impl_->copy_beside(to, from, bytes);
+}
+
+// The host waits for the part itself, not the other stream for it: each part is a sign of life.
+bool Context::fetch(std::uint64_t part, void* to, const void* from, std::size_t bytes) {
+  Impl& impl = *impl_;
+  while (impl.first_error == cudaSuccess && impl.behind > 0 && part > impl.ended - impl.behind) {
+    await_part();
+  }
+  impl.copy_beside(to, from, bytes);
+  return impl.first_error == cudaSuccess;
 }
 
 float* scratch(Context& context, std::size_t count) {

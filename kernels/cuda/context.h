@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -13,6 +14,8 @@ namespace muster::kernels::cuda {
 
 struct Context::Impl {
   cudaStream_t stream = nullptr;
+  cudaStream_t copying = nullptr;  ///< to and from the host, beside the other one
+  cudaEvent_t copied = nullptr;
   cudaError_t first_error = cudaSuccess;
   std::string words;  ///< of that error, where CUDA's do not say enough
   /// Memory handed out, and its bytes: the device's, and what is not because it had none left.
@@ -23,6 +26,7 @@ struct Context::Impl {
   /// `oldest` on, in a ring. As many as hide the time from a part's end to the next one's launch.
   std::array<cudaEvent_t, 8> parts{};
   std::size_t oldest = 0, behind = 0;
+  std::uint64_t ended = 0;  ///< parts, complete or not
   /// Memory of one operation at a time; grows and never shrinks.
   void* scratch = nullptr;
   std::size_t scratch_bytes = 0;
@@ -38,8 +42,10 @@ struct Context::Impl {
     note(error);
   }
   void open(const DeviceShare& share);
-  /// Requires that no part is behind.
-  void await_stream();
+  /// `event` is one that nobody waits for.
+  void await(cudaStream_t all_of, cudaEvent_t event);
+  /// Blocks: until it is done, and not for what else is under way.
+  void copy_beside(void* to, const void* from, std::size_t bytes);
   /// nullptr after an error.
   void* allocate_of_device(std::size_t bytes);
   void* allocate_of_host(std::size_t bytes);

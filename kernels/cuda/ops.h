@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "kernels/operations.h"
@@ -24,8 +25,9 @@ struct DeviceShare {
   int processes = 1;
 };
 
-/// One stream of one device, and the first error of what was put on it.
-/// Threads: one. Blocks: operations do not; they run in the order of the calls.
+/// One stream of one device, one more for copies from and to the host beside it, and the first
+/// error of what was put on them. Threads: one. Blocks: operations do not; they run in the order of
+/// the calls.
 class Context final : public kernels::Context {
  public:
   explicit Context(DeviceShare share = {}, Products products = Products::kFloat32);
@@ -41,7 +43,9 @@ class Context final : public kernels::Context {
   std::size_t memory_held() const;
   void zero(void* memory, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
-  void keep_pace() override;
+  void put(void* to, const void* from, std::size_t bytes) override;
+  std::uint64_t keep_pace() override;
+  bool fetch(std::uint64_t part, void* to, const void* from, std::size_t bytes) override;
   const char* finish() override;
 
   struct Impl;

@@ -239,9 +239,10 @@ class Bench {
   MonoTime deadline() const { return clock_.mono_now() + seconds(120); }
 
   void compute(const engine::Model::Batch& batch, const engine::Model::Finished& finished) {
-    model_.forward(parameters_, batch);
-    model_.losses_with_gradient(parameters_, batch, 1.0f / static_cast<float>(options_.batch));
-    model_.backward(parameters_, batch, finished);
+    model_.use(parameters_);
+    model_.forward(batch);
+    model_.losses_with_gradient(batch, 1.0f / static_cast<float>(options_.batch));
+    model_.backward(batch, finished);
   }
 
   void sum_up(Sum& sum) {

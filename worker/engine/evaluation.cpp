@@ -10,8 +10,8 @@
 namespace muster::engine {
 namespace {
 
-Result<PartSum> evaluate_part(Model& model, std::span<const float> values, const TestSet& test,
-                              SampleRange part, const EvaluationLimits& limits) {
+Result<PartSum> evaluate_part(Model& model, const TestSet& test, SampleRange part,
+                              const EvaluationLimits& limits) {
   kernels::cpu::RunningSum losses;
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
@@ -21,8 +21,8 @@ Result<PartSum> evaluate_part(Model& model, std::span<const float> values, const
     for (std::size_t i = 0; i < rows; ++i) {
       MUSTER_RETURN_IF_ERROR(model.set_row(i, test.data(), test.index(first + i)));
     }
-    model.forward(values, rows);
-    model.losses(values, rows);
+    model.forward(rows);
+    model.losses(rows);
     MUSTER_RETURN_IF_ERROR(model.status());
     const std::size_t targets = rows * test.targets();
     losses.add(model.loss().first(targets));
@@ -104,13 +104,13 @@ Result<Evaluation> evaluate(Model& model, std::span<const float> values, const T
                             std::uint64_t step, const EvaluationLimits& limits) {
   const int count = static_cast<int>(made.size());
   std::vector<PartSum> parts(made.size());
+  model.use(values);
   const PartRange own = evaluated_parts(communicator.rank(), communicator.size(), count);
   for (int part = own.first; part < own.last; ++part) {
     auto& sum = made[static_cast<std::size_t>(part)];
     if (!sum) {
       MUSTER_ASSIGN_OR_RETURN(
-          sum,
-          evaluate_part(model, values, test, evaluated_samples(part, count, test.taken()), limits));
+          sum, evaluate_part(model, test, evaluated_samples(part, count, test.taken()), limits));
     }
     parts[static_cast<std::size_t>(part)] = *sum;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <utility>
 
 #include "common/check.h"
@@ -24,6 +25,10 @@ constexpr std::size_t kHeadLogits = std::size_t{1} << 20;
 /// device is only busy with many rows, and logical ranks, at once.
 constexpr std::size_t kHostPatchBytes = std::size_t{32} << 20;
 constexpr std::size_t kDevicePatchBytes = std::size_t{1} << 30;
+
+/// Of a backward pass a device has so many layers to compute while the gradients of the one before
+/// are fetched and sent.
+constexpr std::size_t kLayersAhead = 8;
 
 kernels::Activation activation_of(const LayerShape& layer) {
   return layer.is_rectified ? kernels::Activation::kRelu : kernels::Activation::kNone;
@@ -201,7 +206,7 @@ void Model::reserve() {
   labels_ = {context_, rows_max_ * shape_.targets()};
   loss_ = {context_, labels_.size()};
   correct_ = {context_, labels_.size()};
-  if (!context_.is_host()) values_ = {context_, shape_.values()};
+  if (!context_.is_host()) brought_ = {context_, shape_.values()};
 }
 
 /// Whether what the layer of a branch puts out lies where that of all branches does.
@@ -294,8 +299,24 @@ void Model::deal(const Take& take) {
   dbeta_ = take(channels);
 }
 
-const float* Model::reachable(std::span<const float> values) const {
-  return context_.is_host() ? values.data() : values_.data();
+void Model::use(std::span<const float> values) {
+  MUSTER_CHECK(values.size() == shape_.values());
+  const bool is_host = context_.is_host();
+  values_ = is_host ? values.data() : brought_.data();
+  to_bring_ = is_host ? std::span<const float>() : values;
+}
+
+/// One layer's after the other's, so that a device computes those before meanwhile. An evaluation
+/// needs the statistics at once, which lie behind all else.
+void Model::bring(const LayerShape& layer, const Batch* batch) {
+  const std::size_t from = shape_.values() - to_bring_.size();
+  if (to_bring_.empty() || !layer.has_tensors() || layer.weight != from) return;
+  std::size_t end = shape_.values();
+  for (const std::size_t start : shape_.layer_starts()) {
+    if (batch != nullptr && start > from) end = std::min(end, start);
+  }
+  context_.put(brought_.data() + from, to_bring_.data(), (end - from) * sizeof(float));
+  to_bring_ = to_bring_.subspan(end - from);
 }
 
 const Model::Batch& Model::reachable(const Batch& batch) {
@@ -315,13 +336,15 @@ const Model::Batch& Model::reachable(const Batch& batch) {
   return reachable_;
 }
 
-bool Model::fetch_gradients(const Batch& batch, std::size_t first, std::size_t end) {
-  for (std::size_t n = 0; n < batch.nodes.size(); ++n) {
-    context_.copy(batch.nodes[n].gradient + first,
-                  node_gradients_.data() + n * shape_.values() + first,
-                  (end - first) * sizeof(float));
+bool Model::fetch_gradients(const Batch& batch, const Final& some) {
+  const auto [first, end, part] = some;
+  bool is_sound = true;
+  for (std::size_t n = 0; n < batch.nodes.size() && is_sound; ++n) {
+    is_sound = context_.fetch(part, batch.nodes[n].gradient + first,
+                              node_gradients_.data() + n * shape_.values() + first,
+                              (end - first) * sizeof(float));
   }
-  return context_.finish() == nullptr;
+  return is_sound;
 }
 
 cpu::Context& Model::host() const {
@@ -455,15 +478,13 @@ void Model::drop(const Pass& pass, float* values) {
   }
 }
 
-Model::Pass Model::pass_of(std::size_t layer, std::span<const float> values, const Rows& rows) {
-  return {shape_.layers()[layer],     kept_[layer], reachable(values), borders_[layer].data(),
-          borders_[layer + 1].data(), rows.count,   rows.batch,        rows.team};
+Model::Pass Model::pass_of(std::size_t layer, const Rows& rows) {
+  return {shape_.layers()[layer],     kept_[layer], values_,    borders_[layer].data(),
+          borders_[layer + 1].data(), rows.count,   rows.batch, rows.team};
 }
 
-Status Model::run(std::span<const float> values, const Rows& rows,
-                  const std::function<Status()>& between) {
-  MUSTER_CHECK(rows.count <= rows_max_ && values.size() == shape_.values());
-  if (!context_.is_host()) context_.copy(values_.data(), values.data(), values.size_bytes());
+Status Model::run(const Rows& rows, const std::function<Status()>& between) {
+  MUSTER_CHECK(rows.count <= rows_max_ && values_ != nullptr);
   for (std::size_t l = 0; l < shape_.layers().size(); ++l) {
     if (l > 0 && between) MUSTER_RETURN_IF_ERROR(between());
     if (shape_.layers()[l].kind == LayerKind::kHead) return {};  // comes with the losses
@@ -471,7 +492,8 @@ Status Model::run(std::span<const float> values, const Rows& rows,
       branch_held_ = l;
       keep_rows(l, rows);
     }
-    run_layer(pass_of(l, values, rows));
+    bring(shape_.layers()[l], rows.batch);
+    run_layer(pass_of(l, rows));
     context_.keep_pace();
     if (rows.team != nullptr) MUSTER_RETURN_IF_ERROR(rows.team->status());
   }
@@ -502,34 +524,33 @@ void Model::run_layer(const Pass& pass) {
 
 /// What was not kept of the branch that ends with layer `last`: all of it but what that one puts
 /// out, and what the branch reads.
-void Model::restore_branch(std::size_t last, std::span<const float> values, const Batch& batch) {
+void Model::restore_branch(std::size_t last, const Batch& batch) {
   const std::size_t first = *shape_.layers()[last].adds;
   gather_rows(first, rows_of(batch));
   if (branch_held_ == first) return;
   branch_held_ = first;
   for (std::size_t l = first; l < last; ++l) {
-    if (is_made_anew(l)) run_layer(pass_of(l, values, rows_of(batch)));
+    if (is_made_anew(l)) run_layer(pass_of(l, rows_of(batch)));
   }
 }
 
-void Model::forward(std::span<const float> values, std::size_t rows, TensorTeam* team) {
-  const Status done = run(values, {rows, nullptr, team}, nullptr);
+void Model::forward(std::size_t rows, TensorTeam* team) {
+  const Status done = run({rows, nullptr, team}, nullptr);
   MUSTER_CHECK(done || team != nullptr);
 }
 
-void Model::forward(std::span<const float> values, const Batch& batch) {
-  const Status done = run(values, rows_of(batch), nullptr);
+void Model::forward(const Batch& batch) {
+  const Status done = run(rows_of(batch), nullptr);
   MUSTER_CHECK(done || batch.team != nullptr);
 }
 
-Status Model::forward(std::span<const float> values, const Batch& batch,
-                      const std::function<Status()>& between) {
-  return run(values, rows_of(batch), between);
+Status Model::forward(const Batch& batch, const std::function<Status()>& between) {
+  return run(rows_of(batch), between);
 }
 
-void Model::losses_with_gradient(std::span<const float> values, const Batch& batch, float scale) {
+void Model::losses_with_gradient(const Batch& batch, float scale) {
   if (has_head()) {
-    head_losses(reachable(values), reachable(batch), scale);
+    head_losses(reachable(batch), scale);
   } else {
     on_.softmax_cross_entropy(context_, batch.rows(), shape_.output().size(), labels_.data(), scale,
                               true, borders_.back().data(), loss_.data(), correct_.data());
@@ -537,7 +558,7 @@ void Model::losses_with_gradient(std::span<const float> values, const Batch& bat
   static_cast<void>(context_.finish());  // status() tells
 }
 
-void Model::losses(std::span<const float> values, std::size_t rows, TensorTeam* team) {
+void Model::losses(std::size_t rows, TensorTeam* team) {
   if (!has_head()) {
     on_.softmax_cross_entropy(context_, rows, shape_.output().size(), labels_.data(), 1.0f, false,
                               borders_.back().data(), loss_.data(), correct_.data());
@@ -545,7 +566,7 @@ void Model::losses(std::span<const float> values, std::size_t rows, TensorTeam* 
     const std::size_t at_once = head_positions(), all = rows * positions();
     for (std::size_t first = 0; first < all; first += at_once) {
       const std::size_t some = std::min(at_once, all - first);
-      make_logits(reachable(values), first, some);
+      make_logits(first, some);
       losses_at({first, some}, team);
       context_.keep_pace();
     }
@@ -553,13 +574,13 @@ void Model::losses(std::span<const float> values, std::size_t rows, TensorTeam* 
   static_cast<void>(context_.finish());  // status() tells
 }
 
-std::span<const float> Model::logits(std::span<const float> values, std::size_t label) {
+std::span<const float> Model::logits(std::size_t label) {
   const std::size_t classes = shape_.output().size() / shape_.targets();
   if (!has_head()) {
     static_cast<void>(context_.finish());
     return borders_.back().subspan(label * classes, classes);
   }
-  make_logits(reachable(values), label, 1);
+  make_logits(label, 1);
   static_cast<void>(context_.finish());
   return head_logits_.span().first(classes);
 }
@@ -730,29 +751,33 @@ float* Model::back(const Pass& pass, float* dy, const Finished& finished) {
   }
 }
 
-std::span<const float> Model::backward(std::span<const float> values, const Batch& batch,
-                                       const Finished& finished) {
-  if (context_.is_host()) return run_back(values, batch, finished);
+std::span<const float> Model::backward(const Batch& batch, const Finished& finished) {
+  if (context_.is_host()) return run_back(batch, finished);
   MUSTER_CHECK(shape_.is_begin());
   std::size_t end = shape_.values();
-  const auto fetched = [&](std::size_t first) {
-    if (!fetch_gradients(batch, first, std::exchange(end, first))) return;
-    if (finished) finished(first);
+  std::deque<Final> waiting;
+  const auto fetch_first = [&] {
+    const Final some = waiting.front();
+    waiting.pop_front();
+    if (fetch_gradients(batch, some) && finished) finished(some.first);
   };
-  run_back(values, reachable(batch), fetched);
+  run_back(reachable(batch), [&](std::size_t first) {
+    waiting.push_back({first, std::exchange(end, first), context_.keep_pace()});
+    if (waiting.size() > kLayersAhead) fetch_first();
+  });
+  while (!waiting.empty()) fetch_first();
   MUSTER_CHECK(end == 0);  // the first layer with tensors has the first values
   return {};
 }
 
-std::span<const float> Model::run_back(std::span<const float> values, const Batch& batch,
-                                       const Finished& finished) {
+std::span<const float> Model::run_back(const Batch& batch, const Finished& finished) {
   const std::size_t rows = batch.rows();
   float* dy = has_head() ? gradients_[0].data() : borders_.back().data();
   if (!shape_.is_end()) dy = output_gradient().data();
   sum_statistics(batch);
   for (std::size_t l = shape_.layers().size() - (has_head() ? 1 : 0); l-- > 0;) {
-    if (shape_.layers()[l].adds) restore_branch(l, values, batch);
-    dy = back(pass_of(l, values, rows_of(batch)), dy, finished);
+    if (shape_.layers()[l].adds) restore_branch(l, batch);
+    dy = back(pass_of(l, rows_of(batch)), dy, finished);
     if (batch.team != nullptr && !batch.team->status()) return {};
   }
   if (shape_.is_begin()) return {};

@@ -30,7 +30,8 @@ enum class Activations { kKept, kRecomputed };
 
 /// Passes are computed where `context` says. Values and gradients are the host's all the same:
 /// where operations do not reach the host's memory, the model has memory of its own for them, to
-/// which values are copied by a forward pass, and from which gradients are copied layer by layer.
+/// which the first forward pass copies values, and from which each backward pass copies gradients,
+/// layer by layer, while the device computes others.
 class Model {
  public:
   /// `rows_max` rows at once. `context` outlives the model. A slice, and a part of a model whose
@@ -104,37 +105,39 @@ class Model {
     std::size_t ranks() const { return rows() / rows_per_rank; }
   };
 
+  /// What all passes compute with until the next call, while they stay as they are; to be called
+  /// again for others, also where these lie in the same place.  Shape: (shape.values()).
+  void use(std::span<const float> values);
+
   /// As evaluation wants it: no dropout, running statistics. `team`: as Batch::team.
-  /// Shape: values (shape.values()).
-  void forward(std::span<const float> values, std::size_t rows, TensorTeam* team = nullptr);
+  void forward(std::size_t rows, TensorTeam* team = nullptr);
   /// Of a training step; the batch outlives backward().
-  void forward(std::span<const float> values, const Batch& batch);
+  void forward(const Batch& batch);
   /// The same; `between`, where there is one, is called between two layers, and its error is where
   /// the pass ends.
-  Status forward(std::span<const float> values, const Batch& batch,
-                 const std::function<Status()>& between);
+  Status forward(const Batch& batch, const std::function<Status()>& between);
 
   /// Losses after a forward pass of the same batch, and their gradient times `scale`. Of a head's
   /// logits only those of some positions are there at a time.
-  void losses_with_gradient(std::span<const float> values, const Batch& batch, float scale);
+  void losses_with_gradient(const Batch& batch, float scale);
   /// Without the gradient. `team`: as Batch::team.
-  void losses(std::span<const float> values, std::size_t rows, TensorTeam* team = nullptr);
+  void losses(std::size_t rows, TensorTeam* team = nullptr);
   /// Of every row's labels, after one of the two above.  Shape: (rows_max, targets).
   std::span<const float> loss() const { return loss_.span(); }
   std::span<const float> correct() const { return correct_.span(); }
   /// What decides one label, after an evaluation's forward pass and until the next call; of a
   /// divided head, of those tokens that this process has.
   /// Shape: (output.size() / targets).
-  std::span<const float> logits(std::span<const float> values, std::size_t label);
+  std::span<const float> logits(std::size_t label);
 
   /// Told that from value `first` on all nodes' gradients are final; `first` descends to 0.
   using Finished = std::function<void(std::size_t first)>;
   /// Every value of every node's gradient, after losses_with_gradient() of the same batch: the
   /// statistics first, then layer by layer from the last one on. `finished` is called after each
-  /// layer that has gradients. Returns the gradient of the input, until the next backward pass, of
-  /// a part that others precede.  Shape: (rows, input). A tied embedding's tensors are left out.
-  std::span<const float> backward(std::span<const float> values, const Batch& batch,
-                                  const Finished& finished = nullptr);
+  /// layer that has gradients; a device computes those before it meanwhile. Returns the gradient of
+  /// the input, until the next backward pass, of a part that others precede.  Shape: (rows, input).
+  /// A tied embedding's tensors are left out.
+  std::span<const float> backward(const Batch& batch, const Finished& finished = nullptr);
 
   /// What is to be known of one node to end the gradient of the table that embedding and head
   /// share: the head's share by logical rank, in place of the first of which the sum comes, the
@@ -177,12 +180,17 @@ class Model {
         std::size_t patch_bytes, Unreserved);
   /// What it will take, of one that has taken nothing yet.
   std::size_t bytes();
-  /// Where operations reach them: the values of the last forward pass, and a batch whose gradients
-  /// are in memory of the device.
-  const float* reachable(std::span<const float> values) const;
+  /// Where operations do not reach the host's memory: those of the values that `layer` needs.
+  void bring(const LayerShape& layer, const Batch* batch);
+  /// A batch whose gradients are where operations reach them.
   const Batch& reachable(const Batch& batch);
-  /// To the host, of all nodes' gradients those from `first` to before `end`.
-  bool fetch_gradients(const Batch& batch, std::size_t first, std::size_t end);
+  /// Of all nodes' gradients some that are final with a part of the backward pass.
+  struct Final {
+    std::size_t first = 0, end = 0;
+    std::uint64_t part = 0;
+  };
+  /// To the host.
+  bool fetch_gradients(const Batch& batch, const Final& some);
   /// For what only the host computes.
   kernels::cpu::Context& host() const;
   std::size_t arena_floats();
@@ -205,13 +213,12 @@ class Model {
     TensorTeam* team;
   };
   static Rows rows_of(const Batch& batch) { return {batch.rows(), &batch, batch.team}; }
-  Status run(std::span<const float> values, const Rows& rows,
-             const std::function<Status()>& between);
+  Status run(const Rows& rows, const std::function<Status()>& between);
   void run_layer(const Pass& pass);
-  Pass pass_of(std::size_t layer, std::span<const float> values, const Rows& rows);
+  Pass pass_of(std::size_t layer, const Rows& rows);
   void multiply(const Pass& pass, kernels::Activation activation);
   void multiply_back(const Pass& pass, const float* dy, const float* relu_output, float* dx);
-  void restore_branch(std::size_t last, std::span<const float> values, const Batch& batch);
+  void restore_branch(std::size_t last, const Batch& batch);
   void keep_rows(std::size_t branch, const Rows& rows);
   void gather_rows(std::size_t branch, const Rows& rows);
   void linear(const Pass& pass);
@@ -229,8 +236,7 @@ class Model {
   void convolution_input_back(const Pass& pass, const float* dy, float* dx);
   void batch_norm_back(const Pass& pass, const float* dy, float* dx);
   float* back(const Pass& pass, float* dy, const Finished& finished);
-  std::span<const float> run_back(std::span<const float> values, const Batch& batch,
-                                  const Finished& finished);
+  std::span<const float> run_back(const Batch& batch, const Finished& finished);
 
   // model_gpt.cpp: layers of a transformer
   /// Rows that attention takes at once, and what of their weights is dropped.
@@ -254,14 +260,14 @@ class Model {
   bool has_stream() const { return !stream_.empty(); }
   std::size_t positions() const { return shape_.input().pixels(); }
   const float* head_input(std::size_t position) const;
-  void make_logits(const float* values, std::size_t first, std::size_t positions);
-  void head_losses(const float* values, const Batch& batch, float scale);
+  void make_logits(std::size_t first, std::size_t positions);
+  void head_losses(const Batch& batch, float scale);
   /// The positions of one logical rank, and where its head's share in the table's gradient goes.
   struct RankOfHead {
     std::size_t first = 0, positions = 0;
     float* table = nullptr;
   };
-  void rank_losses(const float* values, const Batch& batch, const RankOfHead& rank, float scale);
+  void rank_losses(const Batch& batch, const RankOfHead& rank, float scale);
   /// Losses from the logits of some positions, and what becomes of these.
   struct LossOf {
     std::size_t first = 0, positions = 0;
@@ -269,8 +275,7 @@ class Model {
     bool with_gradient = false;
   };
   void losses_at(const LossOf& of, TensorTeam* team);
-  void head_input_back(const float* values, TensorTeam* team, std::size_t first,
-                       std::size_t positions);
+  void head_input_back(TensorTeam* team, std::size_t first, std::size_t positions);
   /// Floats of the table that embedding and head share.
   std::size_t table_size() const;
   float* table_of(const Batch& batch, std::size_t node, std::size_t rank);
@@ -284,7 +289,9 @@ class Model {
   const kernels::Operations& on_;
   const Activations activations_;
   const std::size_t patch_bytes_;
-  std::size_t branch_held_ = 0;  ///< first layer of the branch whose borders are in memory
+  const float* values_ = nullptr;    ///< where operations reach them
+  std::span<const float> to_bring_;  ///< of those in use the last ones, if they are not there yet
+  std::size_t branch_held_ = 0;      ///< first layer of the branch whose borders are in memory
   kernels::Memory<float> arena_;
   std::vector<std::span<float>> borders_;  ///< by layer border: input, ..., logits unless a head
                                            ///< makes them; a dropout's two are one, and so is what
@@ -303,7 +310,7 @@ class Model {
   std::vector<std::uint8_t> image_;  ///< that is being read
 
   // Only where operations do not reach the host's memory.
-  kernels::Memory<float> values_, node_gradients_;
+  kernels::Memory<float> brought_, node_gradients_;
   Batch reachable_;
   std::vector<Node> reachable_nodes_;
 };

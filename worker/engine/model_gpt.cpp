@@ -214,10 +214,10 @@ const float* Model::head_input(std::size_t position) const {
 }
 
 /// Logits of some positions: x table^T.
-void Model::make_logits(const float* values, std::size_t first, std::size_t positions) {
+void Model::make_logits(std::size_t first, std::size_t positions) {
   const LayerShape& head = shape_.layers().back();
   on_.linear_backward_input(context_, positions, head.in.channels, head.out.channels,
-                            head_input(first), values + head.weight, nullptr, head_logits_.data());
+                            head_input(first), values_ + head.weight, nullptr, head_logits_.data());
 }
 
 void Model::losses_at(const LossOf& of, TensorTeam* team) {
@@ -234,11 +234,10 @@ void Model::losses_at(const LossOf& of, TensorTeam* team) {
 
 /// The gradient of the head's input, of some positions: its chains go over all tokens, through all
 /// who have some.
-void Model::head_input_back(const float* values, TensorTeam* team, std::size_t first,
-                            std::size_t positions) {
+void Model::head_input_back(TensorTeam* team, std::size_t first, std::size_t positions) {
   const LayerShape& head = shape_.layers().back();
   const std::size_t width = head.in.channels, tokens = head.out.channels;
-  const float* const table = values + head.weight;
+  const float* const table = values_ + head.weight;
   float* const dx = gradients_[0].data() + first * width;
   if (!shape_.has_divided_table()) {
     return on_.linear_forward(context_, positions, width, tokens, head_logits_.data(), table,
@@ -252,7 +251,7 @@ void Model::head_input_back(const float* values, TensorTeam* team, std::size_t f
 }
 
 /// The head, the losses and the head's gradients, rank by rank.
-void Model::head_losses(const float* values, const Batch& batch, float scale) {
+void Model::head_losses(const Batch& batch, float scale) {
   std::size_t ranks = 0;
   for (const Node& node : batch.nodes) ranks += node.ranks - 1;
   if (!batch.tables.empty()) ranks = 0;
@@ -265,24 +264,22 @@ void Model::head_losses(const float* values, const Batch& batch, float scale) {
     const Node& node = batch.nodes[n];
     for (std::size_t rank = 0; rank < node.ranks; ++rank) {
       rank_losses(
-          values, batch,
-          {node.first_row * positions() + rank * of_rank, of_rank, table_of(batch, n, rank)},
+          batch, {node.first_row * positions() + rank * of_rank, of_rank, table_of(batch, n, rank)},
           scale);
     }
   }
 }
 
 /// The chains of the table's gradient go over all positions of the rank, some at a time.
-void Model::rank_losses(const float* values, const Batch& batch, const RankOfHead& rank,
-                        float scale) {
+void Model::rank_losses(const Batch& batch, const RankOfHead& rank, float scale) {
   const LayerShape& head = shape_.layers().back();
   const std::size_t width = head.in.channels, tokens = head.out.channels;
   const std::size_t at_once = head_positions();
   for (std::size_t done = 0; done < rank.positions; done += at_once) {
     const std::size_t at = rank.first + done, some = std::min(at_once, rank.positions - done);
-    make_logits(values, at, some);
+    make_logits(at, some);
     losses_at({at, some, scale, true}, batch.team);
-    head_input_back(values, batch.team, at, some);
+    head_input_back(batch.team, at, some);
     if (done == 0) {
       on_.linear_backward_weights(context_, 1, some, width, tokens, head_logits_.data(),
                                   head_input(at), rank.table, nullptr);

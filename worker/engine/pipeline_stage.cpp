@@ -130,6 +130,7 @@ Status PipelineStage::compute(const Step& step, std::span<const float> values, N
   MUSTER_CHECK(team.size() == plan_.slices && team.rank() == place_ % plan_.slices);
   MUSTER_CHECK(sums.elements() == shape().values() + kTailSize);
   list_nodes(sums);
+  for (Model& one : models_) one.use(values);
   const std::uint64_t stamp = static_cast<std::uint64_t>(step.done) + 1;
   TensorTeam together(team, clock, wait_max, stamp);
   team_ = &together;
@@ -185,9 +186,9 @@ Status PipelineStage::run(const PipelineOperation& operation, const Step& step,
   if (step.on_alive) step.on_alive();
   switch (operation.action) {
     case PipelineAction::kForward:
-      return forward(m, step, values);
+      return forward(m, step);
     case PipelineAction::kBackward:
-      return backward(m, step, values, sums);
+      return backward(m, step, sums);
     case PipelineAction::kEmbed: {
       MUSTER_RETURN_IF_ERROR(read(m, step));
       MUSTER_ASSIGN_OR_RETURN(embedded_, table_->embed(m, values, batch(step, m).rows(), *team_));
@@ -237,23 +238,22 @@ Status PipelineStage::set_row(int micro_batch, std::size_t row, const data::Data
   return {};
 }
 
-Status PipelineStage::forward(int micro_batch, const Step& step, std::span<const float> values) {
+Status PipelineStage::forward(int micro_batch, const Step& step) {
   Model& own = model(micro_batch);
   if (table_) {
     std::ranges::copy(table_->labels(micro_batch), own.labels().begin());
   } else if (shape().is_begin() || shape().is_end()) {
     MUSTER_RETURN_IF_ERROR(read(micro_batch, step));
   }
-  return own.forward(values, batch(step, micro_batch), step.between_layers);
+  return own.forward(batch(step, micro_batch), step.between_layers);
 }
 
-Status PipelineStage::backward(int micro_batch, const Step& step, std::span<const float> values,
-                               NodeSums& sums) {
+Status PipelineStage::backward(int micro_batch, const Step& step, NodeSums& sums) {
   Model& own = model(micro_batch);
   const Model::Batch batch_of = batch(step, micro_batch);
-  if (is_last()) own.losses_with_gradient(values, batch_of, step.loss_scale);
+  if (is_last()) own.losses_with_gradient(batch_of, step.loss_scale);
   put_losses(micro_batch);
-  input_gradient_ = own.backward(values, batch_of);
+  input_gradient_ = own.backward(batch_of);
   MUSTER_RETURN_IF_ERROR(team_->status());
   merge(micro_batch, sums, {table_ ? TiedTable::end_of(shape()) : 0, sums.elements()});
   return {};

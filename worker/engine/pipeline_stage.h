@@ -87,8 +87,8 @@ class PipelineStage {
   int needed_through(const PipelineOperation& operation) const;
   Status run(const PipelineOperation& operation, const Step& step, std::span<const float> values,
              NodeSums& sums);
-  Status forward(int micro_batch, const Step& step, std::span<const float> values);
-  Status backward(int micro_batch, const Step& step, std::span<const float> values, NodeSums& sums);
+  Status forward(int micro_batch, const Step& step);
+  Status backward(int micro_batch, const Step& step, NodeSums& sums);
   void put_losses(int micro_batch);
   Status read(int micro_batch, const Step& step);
   Status read_now(int micro_batch, const Step& step);

@@ -33,6 +33,7 @@ Result<std::vector<std::int32_t>> write_sample(Model& model, std::span<const flo
   MUSTER_CHECK(options.first >= 0 && static_cast<std::size_t>(options.first) < tokens);
   std::vector<std::int32_t> written{options.first};
   std::vector<float> logits(tokens);
+  model.use(values);
   std::fill_n(model.tokens().begin(), context, 0);
   for (std::size_t i = 0; i < options.tokens; ++i) {
     if (between) MUSTER_RETURN_IF_ERROR(between());
@@ -40,8 +41,8 @@ Result<std::vector<std::int32_t>> write_sample(Model& model, std::span<const flo
     // What lies behind the last token is not read by those before it.
     std::copy_n(written.end() - static_cast<std::ptrdiff_t>(length), length,
                 model.tokens().begin());
-    model.forward(values, 1);
-    const auto last = model.logits(values, length - 1);
+    model.forward(1);
+    const auto last = model.logits(length - 1);
     std::copy(last.begin(), last.end(), logits.begin());
     const float unit = random_unit(options.seed, RngStream::kSample, 0, i);
     written.push_back(static_cast<std::int32_t>(draw(logits, options.temperature, unit)));

@@ -37,6 +37,7 @@ class StagePasser {
         values_(values),
         test_(test),
         model_(group_.shape(), rows, context, seat.activations) {
+    model_.use(values);
     if (!group_.shape().tied_embedding()) return;
     // What is embedded waits until it has come through all stages.
     table_.emplace(group_.shape(), TiedTable::Size{rows, 0, group_.plan.size() + 1, 0}, context);
@@ -125,9 +126,9 @@ Status StagePasser::compute(int number, const Chunk& chunk) {
   if (table_) {
     std::copy_n(table_->labels(number).begin(), chunk.rows * targets, model_.labels().begin());
   }
-  model_.forward(values_, chunk.rows, &team_);
+  model_.forward(chunk.rows, &team_);
   MUSTER_RETURN_IF_ERROR(team_.status());
-  if (is_last()) model_.losses(values_, chunk.rows, &team_);
+  if (is_last()) model_.losses(chunk.rows, &team_);
   return team_.status();
 }
 

@@ -272,6 +272,7 @@ Status Trainer::read_batch(const ComputePass& pass) {
 /// what is computed stays computed whoever dies meanwhile.
 Status Trainer::compute() {
   if (is_split()) return compute_stage();
+  if (!passes_.empty()) model_->use(parameters_);
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     MUSTER_RETURN_IF_ERROR(compute_pass(passes_[p], p + 1 == passes_.size()));
   }
@@ -289,14 +290,14 @@ Status Trainer::begin_sum() {
 Status Trainer::compute_pass(const ComputePass& pass, bool is_last) {
   MUSTER_RETURN_IF_ERROR(read_batch(pass));
   const Model::Batch batch{config_.seed, standing_.step, rows_per_rank(), pass_nodes_};
-  MUSTER_RETURN_IF_ERROR(model_->forward(parameters_, batch, when_at(point::kLayer)));
+  MUSTER_RETURN_IF_ERROR(model_->forward(batch, when_at(point::kLayer)));
   MUSTER_RETURN_IF_ERROR(at(point::kForward));
-  model_->losses_with_gradient(parameters_, batch, 1.0f / batch_targets());
+  model_->losses_with_gradient(batch, 1.0f / batch_targets());
   MUSTER_RETURN_IF_ERROR(model_->status());
   for (const Model::Node& node : pass_nodes_) sum_losses(node);
   if (is_last) MUSTER_RETURN_IF_ERROR(begin_sum());
   std::size_t end = sums_->elements();
-  model_->backward(parameters_, batch, [&](std::size_t first) {
+  model_->backward(batch, [&](std::size_t first) {
     for (const Piece& piece : pass) merge(piece, first, end);
     end = first;
     if (hooks_.on_alive) hooks_.on_alive();

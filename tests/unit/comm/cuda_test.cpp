@@ -49,7 +49,7 @@ TEST_CASE("NCCL carries an all-to-all between two GPUs, and a lost rank ends it"
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = test::payload(rank, peer, 1, i);
     void* device_out = gpu.allocate(out.size());
     void* device_in = gpu.allocate(in.size());
-    gpu.copy(device_out, out.data(), out.size());
+    gpu.put(device_out, out.data(), out.size());
     const comm::SendBuffer send{peer, device_out, out.size()};
     const comm::ReceiveBuffer receive{peer, device_in, in.size()};
     {
@@ -57,8 +57,9 @@ TEST_CASE("NCCL carries an all-to-all between two GPUs, and a lost rank ends it"
                               nccl->start(1, comm::Memory::kCuda, {&send, 1}, {&receive, 1}));
       MUSTER_RETURN_IF_ERROR(work->wait(kClock.mono_now() + test::kPatience));
     }
-    gpu.copy(in.data(), device_in, in.size());
-    if (gpu.finish() != nullptr) return Error(ErrorCode::kInternal, gpu.finish());
+    if (!gpu.fetch(gpu.keep_pace(), in.data(), device_in, in.size())) {
+      return Error(ErrorCode::kInternal, gpu.finish());
+    }
     for (std::size_t i = 0; i < in.size(); ++i) {
       if (in[i] != test::payload(peer, rank, 1, i)) return Error(ErrorCode::kInternal, "bytes");
     }

@@ -106,6 +106,38 @@ TEST_CASE("a device makes its memory zero itself, with signs of life") {
   CHECK(std::ranges::count(memory.span(), 0.0F) == 1000);
 }
 
+TEST_CASE("what is fetched is of the part asked for, and later ones go on meanwhile") {
+  cuda::Context context;
+  const kernels::Operations& on = context.operations();
+  DeviceFloats x(context, {8.0F, 4.0F}), y(context, {1.0F, 1.0F}), z(context, {0.0F, 0.0F});
+  on.scale(context, 2, 0.5F, x.data());
+  const std::uint64_t part = context.keep_pace();
+  on.scale(context, 2, 0.5F, y.data());
+  context.copy(z.data(), y.data(), 2 * sizeof(float));
+  const std::size_t later = on_host::under_way();
+  Floats fetched(2);
+  CHECK(later == 3);
+  CHECK(context.fetch(part, fetched.data(), x.data(), 2 * sizeof(float)));
+  CHECK(fetched == Floats{4.0F, 2.0F});
+  CHECK(on_host::under_way() == 2);
+  const Floats given{3.0F, 5.0F};
+  context.put(x.data(), given.data(), 2 * sizeof(float));
+  CHECK(on_host::under_way() == 2);
+  CHECK(z.values() == Floats{0.5F, 0.5F});
+  CHECK(x.values() == given);
+  // Long complete.
+  CHECK(context.fetch(part, fetched.data(), y.data(), 2 * sizeof(float)));
+  CHECK(fetched == Floats{0.5F, 0.5F});
+}
+
+TEST_CASE("a device that has failed fetches nothing, and says so") {
+  cuda::Context context({cuda::device_count()});
+  const Floats memory{1.0F};
+  Floats fetched{2.0F};
+  CHECK_FALSE(context.fetch(context.keep_pace(), fetched.data(), memory.data(), sizeof(float)));
+  CHECK(fetched[0] == 2.0F);
+}
+
 TEST_CASE("where the device has no memory left the host's is given, and finish says so") {
   cuda::Context context;
   void* const first = context.allocate(1000);

@@ -16,6 +16,7 @@
 #include "tests/unit/engine/reference_state.h"
 #include "worker/engine/memory_needs.h"
 #include "worker/engine/model.h"
+#include "worker/engine/sample.h"
 #include "worker/engine/training.h"
 
 #ifdef MUSTER_CUDA_ON_HOST
@@ -98,9 +99,10 @@ TEST_CASE("patches of convolutions in pieces, too") {
     std::vector<float> sum(shape.values());
     const Model::Node node{0, kRanks, sum.data(), 0};
     const Model::Batch batch{7, 0, kRows, std::span(&node, 1)};
-    model.forward(values, batch);
-    model.losses_with_gradient(values, batch, 1.0F / (kRanks * kRows));
-    model.backward(values, batch);
+    model.use(values);
+    model.forward(batch);
+    model.losses_with_gradient(batch, 1.0F / (kRanks * kRows));
+    model.backward(batch);
     CHECK(model.status());
     return sum;
   };
@@ -202,8 +204,9 @@ TEST_CASE("of a GPT on a device each part of a pass that is complete is a sign o
   const Model::Batch batch{7, 0, 2, std::span(&node, 1)};
   std::size_t signs = 0;
   device.set_on_alive([&] { ++signs; });
-  model.forward(values, batch);
-  model.losses_with_gradient(values, batch, 1.0F);
+  model.use(values);
+  model.forward(batch);
+  model.losses_with_gradient(batch, 1.0F);
   // The head comes with the losses.
   CHECK(signs >= shape->layers().size());
   std::size_t beats = 0;
@@ -216,6 +219,131 @@ TEST_CASE("of a GPT on a device each part of a pass that is complete is a sign o
   });
   // Layers are told of when they are begun, on either way, and when they are complete.
   CHECK(beats >= 4 * shape->layers().size());
+}
+
+TEST_CASE("values are brought to a device once a step, and once for all passes of an evaluation") {
+  TrainingConfig config = test::digits(3);
+  config.micro_batch_size = config.batch_size / 4;
+  std::size_t passes = 0, steps = 0, evaluations = 0, bytes = 0;
+  const on_host::Traffic before = on_host::traffic();
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    kernels::cuda::Context device;
+    TrainingHooks hooks;
+    hooks.device = &device;
+    hooks.at = [&](std::string_view point, std::int64_t) {
+      passes += point == point::kForward ? 1 : 0;
+      steps += point == point::kUpdate ? 1 : 0;
+      evaluations += point == point::kEvaluate ? 1 : 0;
+      return Status();
+    };
+    hooks.on_state = [&](std::int64_t, std::span<const float> values, const OptimizerState&) {
+      bytes = values.size_bytes();
+    };
+    const SystemClock clock;
+    CHECK(run_training(config, communicator, clock, hooks).has_value());
+  });
+  const on_host::Traffic after = on_host::traffic();
+  CHECK(steps == 3);
+  CHECK(passes == 4 * steps);
+  REQUIRE(evaluations > 0);
+  CHECK(after.to_device - before.to_device == (steps + evaluations) * bytes);
+  CHECK(after.to_host - before.to_host == passes * bytes);
+}
+
+namespace {
+
+constexpr std::size_t kNodes = 2, kRowsOfNode = 2;
+
+/// A model that drops, of small_gpt()'s size, and its batch of kNodes logical ranks.
+struct OneStep {
+  explicit OneStep(kernels::Context& context)
+      : shape(*ModelShape::of(test::dropped_gpt(1), {1, 16, 1}, 256)),
+        values(shape.values()),
+        gradients(kNodes, std::vector<float>(shape.values())),
+        model(shape, kNodes * kRowsOfNode, context) {
+    initialise(shape, 7, values);
+    for (std::size_t i = 0; i < model.tokens().size(); ++i) {
+      model.tokens()[i] = static_cast<std::int32_t>(i * 37 % 256);
+      model.labels()[i] = static_cast<std::int32_t>(i * 41 % 256);
+    }
+    for (std::size_t n = 0; n < kNodes; ++n) {
+      nodes.push_back({n * kRowsOfNode, 1, gradients[n].data(), n});
+    }
+  }
+  Model::Batch batch() const { return {7, 0, kRowsOfNode, nodes}; }
+  void make(const std::function<Status()>& between, const Model::Finished& finished) {
+    model.use(values);
+    CHECK(model.forward(batch(), between));
+    model.losses_with_gradient(batch(), 1.0F);
+    model.backward(batch(), finished);
+    CHECK(model.status());
+  }
+
+  ModelShape shape;
+  std::vector<float> values;
+  std::vector<std::vector<float>> gradients;
+  std::vector<Model::Node> nodes;
+  Model model;
+};
+
+}  // namespace
+
+TEST_CASE("a device computes while values are brought to it and gradients are fetched from it") {
+  kernels::cpu::Context host;
+  OneStep right(host);
+  right.make(nullptr, nullptr);
+  kernels::cuda::Context device;
+  OneStep step(device);
+  step.make(nullptr, nullptr);  // takes all the memory that a step needs
+  for (auto& gradient : step.gradients) std::fill(gradient.begin(), gradient.end(), 0.0F);
+
+  std::vector<std::size_t> ahead, behind;
+  std::size_t end = step.shape.values(), wrong = 0;
+  const auto between = [&] {
+    ahead.push_back(on_host::under_way());
+    return Status();
+  };
+  const auto finished = [&](std::size_t first) {
+    behind.push_back(on_host::under_way());
+    for (std::size_t n = 0; n < kNodes; ++n) {
+      for (std::size_t i = first; i < end; ++i) {
+        wrong += step.gradients[n][i] != right.gradients[n][i] ? 1 : 0;
+      }
+    }
+    end = first;
+  };
+  step.make(between, finished);
+  CHECK(end == 0);
+  CHECK(wrong == 0);
+  // Of eight layers nothing is waited for while the values of the next one are brought.
+  REQUIRE(ahead.size() > 8);
+  for (std::size_t l = 1; l < 8; ++l) CHECK(ahead[l] > ahead[l - 1]);
+  REQUIRE(behind.size() == step.shape.layer_starts().size());
+  for (std::size_t l = 0; l + 1 < behind.size(); ++l) CHECK(behind[l] > 0);
+  CHECK(behind.back() == 0);
+}
+
+TEST_CASE("a backward pass waits for each layer and for its gradients, and for nothing else") {
+  kernels::cuda::Context device;
+  OneStep step(device);
+  step.make(nullptr, nullptr);
+  step.model.use(step.values);
+  step.model.forward(step.batch());
+  step.model.losses_with_gradient(step.batch(), 1.0F);
+  const std::size_t before = on_host::traffic().waits;
+  step.model.backward(step.batch());
+  CHECK(on_host::traffic().waits - before == (1 + kNodes) * step.shape.layer_starts().size());
+}
+
+TEST_CASE("a device writes what the processor does, from values that it is given once") {
+  kernels::cpu::Context host;
+  OneStep right(host);
+  kernels::cuda::Context device;
+  OneStep step(device);
+  const std::size_t before = on_host::traffic().to_device;
+  const auto written = write_sample(step.model, step.values, {7, 4});
+  CHECK(on_host::traffic().to_device - before == step.values.size() * sizeof(float));
+  CHECK(written.value() == write_sample(right.model, right.values, {7, 4}).value());
 }
 
 TEST_CASE("a device without memory ends the training with the exit code for devices") {

@@ -130,12 +130,13 @@ TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many row
     initialise(kSmallModel, 1, parameters);
     kernels::cpu::Context context;
     Model model(kSmallModel, 1, context);
+    model.use(parameters);
     std::size_t correct = 0;
     for (std::size_t i = 0; i < samples; ++i) {
       kernels::cpu::bytes_to_unit(set.image(i), 6, model.input().data());
       model.labels()[0] = set.labels[i];
-      model.forward(parameters, 1);
-      model.losses(parameters, 1);
+      model.forward(1);
+      model.losses(1);
       correct += model.correct()[0] > 0 ? 1 : 0;
     }
     const Evaluation one = evaluated(set, 1, 1);
@@ -158,11 +159,12 @@ TEST_CASE("the losses of a part are summed as one row, in however many passes th
   initialise(kSmallModel, 1, parameters);
   kernels::cpu::Context context;
   Model model(kSmallModel, kRows, context);
+  model.use(parameters);
   std::vector<float> losses;
   for (std::size_t first = 0; first < set.count; first += kRows) {
     for (std::size_t i = 0; i < kRows; ++i) REQUIRE(model.set_row(i, set, first + i));
-    model.forward(parameters, kRows);
-    model.losses(parameters, kRows);
+    model.forward(kRows);
+    model.losses(kRows);
     losses.insert(losses.end(), model.loss().begin(), model.loss().end());
   }
   std::vector<float> sums;

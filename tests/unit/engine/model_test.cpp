@@ -79,9 +79,10 @@ Passed passed(const ModelShape& shape, const std::vector<float>& values, const M
   Model model(shape, rows, context, Activations::kKept, patch_bytes);
   test::fill(model, batch, first * batch.rows_per_rank, rows);
   const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, list};
-  model.forward(values, pass);
-  model.losses_with_gradient(values, pass, 1.0f / static_cast<float>(batch.labels.size()));
-  model.backward(values, pass);
+  model.use(values);
+  model.forward(pass);
+  model.losses_with_gradient(pass, 1.0f / static_cast<float>(batch.labels.size()));
+  model.backward(pass);
   Passed result;
   result.loss.assign(model.loss().begin(), model.loss().end());
   for (const auto& gradient : gradients) {
@@ -221,12 +222,13 @@ TEST_CASE("no position of a transformer reads what comes after it") {
   const std::vector<float> values = moved_values(shape, 3);
   cpu::Context context;
   Model model(shape, 1, context);
+  model.use(values);
   const auto logits = [&](const std::vector<std::int32_t>& tokens) {
     std::copy(tokens.begin(), tokens.end(), model.tokens().begin());
-    model.forward(values, 1);
+    model.forward(1);
     std::vector<float> all;
     for (std::size_t position = 0; position < tokens.size(); ++position) {
-      const auto own = model.logits(values, position);
+      const auto own = model.logits(position);
       all.insert(all.end(), own.begin(), own.end());
     }
     return all;
@@ -334,8 +336,9 @@ TEST_CASE(
   for (std::size_t row = 0; row < 2; ++row) {
     Model alone(shape, 1, context);
     test::fill(alone, batch, row, 1);
-    alone.forward(values, 1);
-    alone.losses(values, 1);
+    alone.use(values);
+    alone.forward(1);
+    alone.losses(1);
     CHECK(std::memcmp(alone.loss().data(), &found.loss[row * kLength], kLength * 4) == 0);
   }
   std::vector<double> point(values.begin(), values.end());
@@ -481,8 +484,9 @@ TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
     cpu::Context context;
     Model model(shape, 9, context);
     test::fill(model, batch, 0, 9);
-    model.forward(values, 9);
-    model.losses(values, 9);
+    model.use(values);
+    model.forward(9);
+    model.losses(9);
     double mean = 0;
     for (const float loss : model.loss()) mean += double{loss} / 9;
     const std::vector<double> point(values.begin(), values.end());
@@ -491,8 +495,9 @@ TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
     // A row's loss does not depend on its neighbours.
     Model one(shape, 1, context);
     test::fill(one, batch, 4, 1);
-    one.forward(values, 1);
-    one.losses(values, 1);
+    one.use(values);
+    one.forward(1);
+    one.losses(1);
     CHECK(one.loss()[0] == model.loss()[4]);
   }
 }
@@ -524,15 +529,16 @@ TEST_CASE("what is dropped follows from seed, step, layer, row and element alone
 
   cpu::Context context;
   Model model(shape, 1, context);
+  model.use(values);
   std::size_t kept = 0;
   for (std::int64_t step = 0; step < 40; ++step) {
     std::vector<float> gradient(shape.values());
     const Model::Node node{0, 1, gradient.data(), 0};
     model.input()[0] = 1;
     model.labels()[0] = 1;
-    model.forward(values, Model::Batch{7, step, 1, {&node, 1}});
-    model.losses_with_gradient(values, Model::Batch{7, step, 1, {&node, 1}}, 1);
-    model.backward(values, Model::Batch{7, step, 1, {&node, 1}});
+    model.forward(Model::Batch{7, step, 1, {&node, 1}});
+    model.losses_with_gradient(Model::Batch{7, step, 1, {&node, 1}}, 1);
+    model.backward(Model::Batch{7, step, 1, {&node, 1}});
     for (std::size_t i = 0; i < 1000; ++i) kept += gradient[2000 + 2 * i] != 0 ? 1 : 0;
   }
   // 40,000 throws of a coin of 0.75: five deviations are 433.
@@ -556,11 +562,12 @@ TEST_CASE("what is said to be finished is never written again, and all of it is 
                                          {half, 2, gradients[1].data(), 2}};
     const Model::Batch pass{batch.seed, batch.step, batch.rows_per_rank, nodes};
     const std::vector<float> values = moved_values(shape, 5);
-    model.forward(values, pass);
-    model.losses_with_gradient(values, pass, 1.0f / static_cast<float>(batch.rows()));
+    model.use(values);
+    model.forward(pass);
+    model.losses_with_gradient(pass, 1.0f / static_cast<float>(batch.rows()));
     std::vector<std::size_t> told;
     std::vector<std::vector<float>> copies(2, std::vector<float>(gradients[0].size()));
-    model.backward(values, pass, [&](std::size_t first) {
+    model.backward(pass, [&](std::size_t first) {
       const std::size_t last = told.empty() ? gradients[0].size() : told.back();
       CHECK(first < last);
       told.push_back(first);

@@ -60,9 +60,10 @@ FoundByUs found_by_us(const ModelShape& shape, kernels::Products products, std::
   found.gradient.resize(shape.values());
   const std::vector<Model::Node> nodes{{0, ranks, found.gradient.data(), 0}};
   const Model::Batch batch{1, 0, kTorchRows / ranks, nodes};
-  model.forward(values, batch);
-  model.losses_with_gradient(values, batch, 1.0f / static_cast<float>(kTorchRows * kTorchContext));
-  model.backward(values, batch);
+  model.use(values);
+  model.forward(batch);
+  model.losses_with_gradient(batch, 1.0f / static_cast<float>(kTorchRows * kTorchContext));
+  model.backward(batch);
   found.losses.assign(model.loss().begin(), model.loss().end());
   return found;
 }
