@@ -8,6 +8,7 @@
 #include "cli/job_table.h"
 #include "cli/progress_view.h"
 #include "common/contract.h"
+#include "common/list_text.h"
 
 namespace muster::cli {
 namespace {
@@ -315,13 +316,9 @@ void tell_state(JobStory& story, const api::TrainingJob& job, WallTime now) {
 }
 
 std::string slots_text(const std::vector<int>& slots) {
-  std::string text = slots.size() == 1 ? "Worker " : "Workers ";
   constexpr std::size_t kMost = 8;
-  for (std::size_t i = 0; i < std::min(slots.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(slots[i]);
-  }
-  if (slots.size() > kMost) text += " and " + std::to_string(slots.size() - kMost) + " more";
-  return text;
+  return (slots.size() == 1 ? "Worker " : "Workers ") +
+         list_text(slots, kMost, [](int slot) { return std::to_string(slot); });
 }
 
 void add_pod_help(JobStory& story, const std::vector<PodView>& pods) {

@@ -7,6 +7,7 @@
 #include "cli/kube_objects.h"
 #include "cli/progress_view.h"
 #include "cli/terminal_text.h"
+#include "common/list_text.h"
 
 namespace muster::cli {
 namespace {
@@ -16,11 +17,7 @@ constexpr std::size_t kMostRows = 32;
 const std::string kIndent = "  ";
 
 std::string names(const std::vector<api::ObjectKey>& jobs) {
-  std::string text;
-  const std::size_t said = std::min(jobs.size(), kMostNames);
-  for (std::size_t i = 0; i < said; ++i) text += (i == 0 ? "" : ", ") + jobs[i].text();
-  if (jobs.size() > said) text += " and " + std::to_string(jobs.size() - said) + " more";
-  return text;
+  return list_text(jobs, kMostNames, [](const api::ObjectKey& job) { return job.text(); });
 }
 
 std::string workers_text(std::size_t count) {

@@ -249,8 +249,8 @@ inline constexpr std::string_view kWorkerSlow = "WorkerSlow";
 inline constexpr std::string_view kTrainingReturned = "TrainingReturned";
 /// The number of workers changed.
 inline constexpr std::string_view kResized = "Resized";
-/// A node of the gang is cordoned, and its disruption budget lets no worker be evicted; the note
-/// says why no other can come first, and what helps.
+/// A node of the gang is being emptied, and its disruption budget lets no worker be evicted; the
+/// note says why no other can come first, and what helps.
 inline constexpr std::string_view kDrainWaits = "DrainWaits";
 /// The gang starts again with each copy of the model split between processes, because its parts fit
 /// their memory and all of it does not; the note says how.

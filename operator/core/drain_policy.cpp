@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "common/list_text.h"
 #include "operator/core/copies.h"
 #include "operator/core/elastic.h"
 #include "operator/core/facts.h"
@@ -20,16 +21,17 @@ constexpr std::string_view kWaits =
 constexpr std::string_view kHelps = "; to have it emptied now, ";
 
 /// Nodes that have been cordoned for so long under workers of the gang that run, other than spares:
-/// others hold up no drain.
-std::set<std::string> cordoned_for(const JobSnapshot& snapshot, const GangView& gang,
-                                   seconds least) {
+/// others hold up no drain. Of a taint nobody has to guess what it is followed by.
+std::set<std::string> emptied_for(const JobSnapshot& snapshot, const GangView& gang,
+                                  seconds least) {
   std::set<std::string> nodes;
   const int wish = wished_workers(snapshot.job);
   for (const auto& member : gang.members) {
     if (member.state != MemberState::kRunning || member.placement.slot >= wish) continue;
     const std::string& node = member.pod->node_name;
     if (!snapshot.unschedulable_nodes.contains(node)) continue;
-    if (lasted(snapshot, facts::cordoned(node)) >= least) nodes.insert(node);
+    const bool is_certain = snapshot.emptied_by.contains(node);
+    if (is_certain || lasted(snapshot, facts::cordoned(node)) >= least) nodes.insert(node);
   }
   return nodes;
 }
@@ -93,20 +95,22 @@ bool runs_first(const GangView& gang) {
   return first != nullptr && first->state == MemberState::kRunning;
 }
 
-/// "node a is cordoned": those of cordoned_for; empty for none.
-std::string cordoned_text(const std::set<std::string>& nodes) {
+/// "nodes a, b are cordoned": those of emptied_for; empty for none.
+std::string emptied_text(const JobSnapshot& snapshot, const std::set<std::string>& nodes) {
   constexpr std::size_t kNamedMost = 3;
-  if (nodes.empty()) return "";
-  std::string text = nodes.size() == 1 ? "node " : "nodes ";
-  std::size_t named = 0;
+  std::map<std::string, std::vector<std::string>> by_way;
   for (const auto& node : nodes) {
-    if (named == kNamedMost) {
-      text += " and " + std::to_string(nodes.size() - named) + " more";
-      break;
-    }
-    text += (named++ == 0 ? "" : ", ") + node;
+    const auto by = snapshot.emptied_by.find(node);
+    by_way[by == snapshot.emptied_by.end() ? "cordoned" : "being emptied by " + by->second]
+        .push_back(node);
   }
-  return text + (nodes.size() == 1 ? " is cordoned" : " are cordoned");
+  std::string text;
+  for (const auto& [way, those] : by_way) {
+    const bool is_one = those.size() == 1;
+    text += (text.empty() ? "" : " and ") + std::string(is_one ? "node " : "nodes ") +
+            list_text(those, kNamedMost) + (is_one ? " is " : " are ") + way;
+  }
+  return text;
 }
 
 /// Why no spare comes; empty where that is not known yet.
@@ -158,7 +162,7 @@ bool are_spare(const JobSnapshot& snapshot, const std::vector<int>& slots) {
 
 bool is_spare_idle(const JobSnapshot& snapshot, const GangView& gang) {
   return has_spare(snapshot, gang) && all_train(snapshot, gang) &&
-         cordoned_for(snapshot, gang, seconds(0)).empty();
+         emptied_for(snapshot, gang, seconds(0)).empty();
 }
 
 int spare_slots(const JobSnapshot& snapshot, const GangView& gang) {
@@ -167,7 +171,7 @@ int spare_slots(const JobSnapshot& snapshot, const GangView& gang) {
   const bool is_there = has_spare(snapshot, gang);
   // Before worker 0 has what it needs nobody comes who might take it.
   if (!is_there && !runs_first(gang)) return 0;
-  if (!cordoned_for(snapshot, gang, words::kCordonedFor).empty()) return together;
+  if (!emptied_for(snapshot, gang, words::kCordonedFor).empty()) return together;
   if (!is_there) return 0;
   const bool is_over =
       is_spare_idle(snapshot, gang) && lasted(snapshot, facts::spare_idle()) >= words::kSpareFor;
@@ -190,7 +194,8 @@ std::optional<seconds> until_spared(const JobSnapshot& snapshot, const GangView&
     if (left.count() > 0) least = std::min(least.value_or(left), left);
   };
   if (!has_budget(snapshot.job)) return least;
-  for (const auto& node : cordoned_for(snapshot, gang, seconds(0))) {
+  for (const auto& node : emptied_for(snapshot, gang, seconds(0))) {
+    if (snapshot.emptied_by.contains(node)) continue;
     at_most(words::kCordonedFor - lasted(snapshot, facts::cordoned(node)));
   }
   if (is_spare_idle(snapshot, gang)) {
@@ -200,10 +205,11 @@ std::optional<seconds> until_spared(const JobSnapshot& snapshot, const GangView&
 }
 
 std::string why_spare_comes(const JobSnapshot& snapshot, const GangView& gang) {
-  const std::string cordoned = cordoned_text(cordoned_for(snapshot, gang, words::kCordonedFor));
+  const std::string emptied =
+      emptied_text(snapshot, emptied_for(snapshot, gang, words::kCordonedFor));
   // A copy of the model may be filled up that came before.
-  if (cordoned.empty()) return "nodes were being emptied a moment ago";
-  return cordoned + " and nobody can be spared there";
+  if (emptied.empty()) return "nodes were being emptied a moment ago";
+  return emptied + " and nobody can be spared there";
 }
 
 std::string why_spare_leaves(const JobSnapshot& snapshot, const GangView& gang) {
@@ -224,21 +230,21 @@ std::string drain_text(const JobSnapshot& snapshot, const GangView& gang,
                        const api::Condition* before) {
   const auto& worker = snapshot.job.spec.worker;
   if (has_spare(snapshot, gang)) {
-    const std::string cordoned = cordoned_text(cordoned_for(snapshot, gang, seconds(0)));
+    const std::string emptied = emptied_text(snapshot, emptied_for(snapshot, gang, seconds(0)));
     const char* until =
         is_spare_idle(snapshot, gang) ? "for a moment longer" : "until all others train";
     return "; " + slots_text(slots_beyond(snapshot, gang)) + " beyond spec.worker.count " +
-           (cordoned.empty() ? until : "while " + cordoned);
+           (emptied.empty() ? until : "while " + emptied);
   }
   // A new leader counts anew; it need not say anew what is said.
   const bool is_said = before != nullptr && before->message.find(kWaits) != std::string::npos;
-  const std::string cordoned =
-      cordoned_text(cordoned_for(snapshot, gang, is_said ? seconds(0) : words::kCordonedFor));
+  const std::string emptied = emptied_text(
+      snapshot, emptied_for(snapshot, gang, is_said ? seconds(0) : words::kCordonedFor));
   const bool waits =
-      has_budget(snapshot.job) && !cordoned.empty() &&
+      has_budget(snapshot.job) && !emptied.empty() &&
       gang.count(MemberState::kRunning) <= worker.min + not_yet_members(snapshot, gang);
   if (!waits) return "";
-  const std::string head = "; " + cordoned + ", " + std::string(kWaits) +
+  const std::string head = "; " + emptied + ", " + std::string(kWaits) +
                            ", because no more than spec.worker.min (" + std::to_string(worker.min) +
                            ") run: ";
   if (std::string said = said_before(before, head); !said.empty()) return said;

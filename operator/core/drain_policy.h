@@ -13,8 +13,9 @@
 namespace muster::core {
 
 /// So many slots beyond the wish the gang has use for: one, or as many as have a copy of the model
-/// together. From when a node has been cordoned for words::kCordonedFor under a gang that wishes
-/// for spec.worker.min workers, until its workers all train elsewhere, and words::kSpareFor longer.
+/// together. From when a node under a gang that wishes for spec.worker.min workers is being emptied
+/// (a taint says so, or it has been cordoned for words::kCordonedFor), until its workers all train
+/// elsewhere, and words::kSpareFor longer.
 int spare_slots(const JobSnapshot& snapshot, const GangView& gang);
 
 /// Whether this one has a slot beyond the wish for that reason. While another count is being

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "common/contract.h"
+#include "common/list_text.h"
 #include "operator/core/copies.h"
 #include "operator/core/drain_policy.h"
 #include "operator/core/end_policy.h"
@@ -89,21 +90,13 @@ std::string ends_again_text(const JobSnapshot& snapshot, const GangView& gang) {
 
 /// Those that run and make no steps, because a stage of their model runs nowhere.
 std::string copies_text(const JobSnapshot& snapshot, const GangView& gang) {
-  constexpr std::size_t kNamedMost = 8;
   std::vector<int> running;
   for (const auto& member : gang.members) {
     if (member.state == MemberState::kRunning) running.push_back(member.placement.slot);
   }
   const std::vector<int> waiting = waiting_for_their_copy(snapshot.job, running);
   if (waiting.empty()) return "";
-  std::string text = waiting.size() == 1 ? "; worker " : "; workers ";
-  for (std::size_t i = 0; i < std::min(waiting.size(), kNamedMost); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(waiting[i]);
-  }
-  if (waiting.size() > kNamedMost) {
-    text += " and " + std::to_string(waiting.size() - kNamedMost) + " more";
-  }
-  return text + (waiting.size() == 1 ? " waits" : " wait") +
+  return "; " + slots_text(waiting) + (waiting.size() == 1 ? " waits" : " wait") +
          " for the others that have stages of the same copy of the model";
 }
 
@@ -158,12 +151,8 @@ std::string why_homeless(const api::TrainingJob& job, const GangVerdict& verdict
 
 std::string slots_text(const std::vector<int>& slots) {
   constexpr std::size_t kNamedMost = 8;
-  std::string text = slots.size() == 1 ? "worker " : "workers ";
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (i == kNamedMost) return text + " and " + std::to_string(slots.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + std::to_string(slots[i]);
-  }
-  return text;
+  return (slots.size() == 1 ? "worker " : "workers ") +
+         list_text(slots, kNamedMost, [](int slot) { return std::to_string(slot); });
 }
 
 Fate fate_of(const JobSnapshot& snapshot, const Member& member) {

@@ -24,7 +24,7 @@ constexpr std::size_t kMostEvents = 8;
 struct Draft {
   api::TrainingJobStatus status;
   int attempt = 0;
-  std::set<std::string> avoid;
+  std::map<std::string, int> avoid;                       ///< as Plan's
   std::vector<std::pair<Failure, std::string>> replaced;  ///< with its new node
   std::vector<int> added, left, refused, given_back;
   bool spare_left = false;  ///< those who left were there while nodes were emptied
@@ -88,7 +88,8 @@ void give_back_refused(Draft& draft, const JobSnapshot& snapshot, const GangView
     const bool refused = fate == Fate::kRefused || fate == Fate::kGivenUp;
     if (!refused || slot >= slots_of_use(snapshot, gang)) continue;
     drop(draft.status, slot);
-    if (!member.placement.node.empty()) draft.avoid.insert(member.placement.node);
+    const api::SlotPlacement& place = member.placement;
+    if (!place.node.empty()) draft.avoid.emplace(place.node, place.attempt);
     (fate == Fate::kRefused ? draft.refused : draft.given_up).push_back(slot);
     if (fate != Fate::kGivenUp || !draft.why_given_up.empty()) continue;
     draft.why_given_up = not_started_text(snapshot, member);

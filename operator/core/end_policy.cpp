@@ -149,20 +149,22 @@ std::string restart_message(const JobSnapshot& snapshot, const Failure& cause, s
 /// Nodes that the next start does without: they turned workers away, or the same worker has ended
 /// there twice in a row before the gang ran. That may be the program's fault, so a node is only
 /// blamed where there are others.
-std::set<std::string> nodes_to_avoid(const JobSnapshot& snapshot, const GangView& gang,
-                                     const Failure& cause) {
-  std::set<std::string> nodes = nodes_that_turned_away(snapshot, gang);
+std::map<std::string, int> nodes_to_avoid(const JobSnapshot& snapshot, const GangView& gang,
+                                          const Failure& cause) {
+  std::map<std::string, int> nodes = nodes_that_turned_away(snapshot, gang);
   const auto& last = snapshot.job.status.failure;
   const bool has_run = snapshot.job.status.is_true(std::string(words::kRunning));
   const bool again = last && last->slot == cause.facts.slot && last->node == cause.facts.node;
-  if (again && !has_run && cause.counts() && snapshot.ready_nodes > 1) nodes.insert(last->node);
+  if (again && !has_run && cause.counts() && snapshot.ready_nodes > 1) {
+    nodes.emplace(last->node, cause.facts.attempt);
+  }
   nodes.erase("");
   return nodes;
 }
 
 /// The same places again, unless one of them is no good or another size is wished for.
 bool keeps_places(const JobSnapshot& snapshot, const GangView& gang,
-                  const std::set<std::string>& avoid) {
+                  const std::map<std::string, int>& avoid) {
   const api::TrainingJob& job = snapshot.job;
   if (static_cast<int>(gang.members.size()) != job.spec.worker.count) return false;
   if (job.status.kueue_queue != api::kueue_queue_wanted(job)) return false;
@@ -188,7 +190,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
   // The epoch is the fence: whoever still runs of the old attempt belongs to no gang from here on.
   status.membership_epoch = next_epoch(snapshot, gang);
   status.witness.reset();
-  std::set<std::string> avoid = nodes_to_avoid(snapshot, gang, cause);
+  std::map<std::string, int> avoid = nodes_to_avoid(snapshot, gang, cause);
   if (keeps_places(snapshot, gang, avoid)) {
     status.start_attempt = static_cast<int>(status.membership_epoch - 1);
     status.key_id = snapshot.key_id;
@@ -251,10 +253,11 @@ bool has_left_behind(const JobSnapshot& snapshot, const GangView& gang) {
 
 }  // namespace
 
-std::set<std::string> nodes_that_turned_away(const JobSnapshot& snapshot, const GangView& gang) {
-  std::set<std::string> nodes;
+std::map<std::string, int> nodes_that_turned_away(const JobSnapshot& snapshot,
+                                                  const GangView& gang) {
+  std::map<std::string, int> nodes;
   for (const auto& member : gang.members) {
-    if (is_turned_away(member, snapshot)) nodes.insert(node_of(member));
+    if (is_turned_away(member, snapshot)) nodes.emplace(node_of(member), member.placement.attempt);
   }
   return nodes;
 }

@@ -1,8 +1,8 @@
 // How a gang's run ends or starts anew: success, a failed worker and the restart policy, deadline.
 #pragma once
 
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "operator/core/gang_view.h"
@@ -31,8 +31,9 @@ struct Failure {
   bool counts() const { return !planned && !node_lost && !disrupted && !turned_away; }
 };
 
-/// Nodes whose kubelets did not let in workers that are still members.
-std::set<std::string> nodes_that_turned_away(const JobSnapshot& snapshot, const GangView& gang);
+/// Nodes whose kubelets did not let in workers that are still members, and an attempt of these.
+std::map<std::string, int> nodes_that_turned_away(const JobSnapshot& snapshot,
+                                                  const GangView& gang);
 
 Failure read_failure(const Member& member, const JobSnapshot& snapshot);
 /// Whether a worker that ended so is unfit (above) where it was no member.

@@ -36,7 +36,7 @@ std::string down(const api::SlotPlacement& placement);
 std::string has_model();
 /// There is room for a slot that the gang wishes for and never had.
 std::string room();
-/// Nothing new is placed on the node, which somebody may be about to empty.
+/// Nothing new is placed on the node, which somebody empties, or may be about to.
 std::string cordoned(const std::string& node);
 /// A worker that came while nodes were emptied has nobody to stand in for.
 std::string spare_idle();

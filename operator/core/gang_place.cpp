@@ -139,6 +139,7 @@ std::string why_not(const WaitingGang& gang, const Inventory& inventory, const O
       "not selected (" + selecting_fields(gang) + ")",
       "without its volumes (spec.worker.volumes)",
       "refused a pod of this job a moment ago",
+      "being emptied",
       "not where the others are" + (of_one_node.empty() ? "" : ", and " + of_one_node)};
   for (std::size_t i = 1; i < kRefusals; ++i) {
     if (refused[i] > 0) text += "; " + std::to_string(refused[i]) + " x " + why[i];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "operator/core/drain_taints.h"
 #include "operator/core/node_terms.h"
 
 namespace muster::core {
@@ -358,7 +359,7 @@ NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) c
     const bool keeps_out = effect == "NoSchedule" || effect == "NoExecute";
     const bool counts = counts_closed_ && is_for_a_while(taint);
     if (keeps_out && !counts && !tolerates_taint(shape.tolerations, taint)) {
-      return NodeRefusal::kTainted;
+      return is_drain_taint(taint) ? NodeRefusal::kEmptied : NodeRefusal::kTainted;
     }
   }
   for (const auto& [key, value] : shape.node_selector) {

@@ -66,9 +66,10 @@ enum class NodeRefusal : std::uint8_t {
   kTainted,
   kSelector,
   kLimited,
-  kAvoided
+  kAvoided,
+  kEmptied  ///< by a taint that says so, and that no job should bear
 };
-inline constexpr std::size_t kNodeRefusals = 7;
+inline constexpr std::size_t kNodeRefusals = 8;
 
 /// How many pods of one shape fit: by node and by domain, in the topology's numbering. `refused` is
 /// by NodeRefusal, `refusal` by node.

@@ -1,8 +1,8 @@
 // What reconcile decides: actions in the order in which they are applied. Plain data.
 #pragma once
 
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -94,10 +94,10 @@ struct Plan {
   Pass pass = Pass::kNone;
   /// Look again then, though nothing changed.
   std::optional<seconds> requeue_after;
-  /// Nodes to leave out for words::kAvoidFor and longer when this job is placed again: the
-  /// cluster's scheduler or the node itself refused its pods there, or one failed there again and
-  /// again.
-  std::set<std::string> avoid;
+  /// Nodes to leave out for words::kAvoidFor and longer when this job is placed again, with the
+  /// attempt that says so: the cluster's scheduler or the node itself refused its pod there, or it
+  /// failed there again and again. It is told for as long as its end is seen.
+  std::map<std::string, int> avoid;
   std::string reason;  ///< for the log and for tests: what the plan is about
   bool operator==(const Plan&) const = default;
 

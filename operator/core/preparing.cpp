@@ -124,7 +124,8 @@ std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangVie
   NotStarted found;
   for (const auto& member : gang.members) {
     if (!waits_to_start(member, snapshot.job)) continue;
-    if (!member.placement.node.empty()) found.nodes.insert(member.placement.node);
+    const api::SlotPlacement& place = member.placement;
+    if (!place.node.empty()) found.nodes.emplace(place.node, place.attempt);
     if (!found.message.empty()) continue;
     found.message = not_started_text(snapshot, member) +
                     "; the gang lets go of its nodes, so that others can have them, and is tried "

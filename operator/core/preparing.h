@@ -2,8 +2,8 @@
 // long a gang that can do nothing without them holds its nodes.
 #pragma once
 
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "operator/core/gang_view.h"
@@ -43,7 +43,7 @@ bool awaits_start(const JobSnapshot& snapshot, const GangView& gang);
 std::optional<seconds> until_not_started(const JobSnapshot& snapshot, const GangView& gang);
 
 struct NotStarted {
-  std::set<std::string> nodes;  ///< that were chosen for those pods
+  std::map<std::string, int> nodes;  ///< that were chosen for those pods, and an attempt of these
   std::string message;
 };
 /// Absent while it may.

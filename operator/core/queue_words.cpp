@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/list_text.h"
 #include "operator/core/text.h"
 
 namespace muster::core {
@@ -20,19 +21,6 @@ std::string ordinal(int number) {
   return std::to_string(number) + end;
 }
 
-template <typename List, typename Name>
-std::string names_text(const List& list, const Name& name_of) {
-  std::string text;
-  std::size_t shown = 0;
-  for (const auto& one : list) {
-    if (shown++ == kMaxNamesInText) {
-      return text + " and " + std::to_string(list.size() - kMaxNamesInText) + " more";
-    }
-    text += (text.empty() ? "" : ", ") + name_of(one);
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string place_text(int place, const std::string& queue) {
@@ -48,15 +36,14 @@ std::string why_no_queue(const std::string& queue, const std::vector<Queue>& que
   std::vector<std::string> names;
   for (const Queue& one : queues) names.push_back(one.name);
   std::sort(names.begin(), names.end());
-  return text + "one that there is (" + names_text(names, [](const auto& name) { return name; }) +
-         ")";
+  return text + "one that there is (" + list_text(names, kMaxNamesInText) + ")";
 }
 
 std::string why_not_taken(const Queue& queue, const std::string& namespace_name) {
   if (!queue.closed.empty()) return "queue " + queue.name + " starts no jobs: " + queue.closed;
   if (is_open_to(queue, namespace_name)) return "";
   return "spec.queueName: queue " + queue.name + " takes no jobs of namespace " + namespace_name +
-         ", only of " + names_text(queue.namespaces, [](const auto& name) { return name; }) +
+         ", only of " + list_text(queue.namespaces, kMaxNamesInText) +
          "; name another queue, or have the namespace added to the queue's spec.namespaces";
 }
 
@@ -72,10 +59,11 @@ std::string why_no_quota(const QuotaLack& lack, int queue, const std::string& co
     if (other != queue && ledger.borrowed(other, lack.resource) > 0) borrowers.push_back(other);
   }
   if (!borrowers.empty()) {
-    text += "; in cohort " + cohort + " borrow: " + names_text(borrowers, [&](int other) {
-              return ledger.name_of(other) + " " +
-                     amount_text(lack.resource, ledger.borrowed(other, lack.resource));
-            });
+    const auto share_of = [&](int other) {
+      return ledger.name_of(other) + " " +
+             amount_text(lack.resource, ledger.borrowed(other, lack.resource));
+    };
+    text += "; in cohort " + cohort + " borrow: " + list_text(borrowers, kMaxNamesInText, share_of);
   }
   if (const std::int64_t enough = within - within % gang.together; enough > 0) {
     text += "; its quota would do for spec.worker.min " +
@@ -127,16 +115,16 @@ std::string makes_room_text(const api::ObjectKey& head,
                                                    : " shrinks to " + std::to_string(one.workers)));
   }
   if (names.empty()) return "; it starts when those are gone that leave now";
-  return "; room is made for it: " + names_text(names, [](const auto& name) { return name; });
+  return "; room is made for it: " + list_text(names, kMaxNamesInText);
 }
 
 std::string spared_text(const std::vector<std::pair<api::ObjectKey, seconds>>& spared) {
   if (spared.empty()) return "";
   return "; room can be made for it once jobs have run for their least time: " +
-         names_text(spared,
-                    [](const auto& one) {
-                      return one.first.text() + " " + std::to_string(one.second.count()) + " s";
-                    }) +
+         list_text(spared, kMaxNamesInText,
+                   [](const auto& one) {
+                     return one.first.text() + " " + std::to_string(one.second.count()) + " s";
+                   }) +
          " (spec.preemption.minimumRunSeconds of their queue, or what follows a preemption)";
 }
 

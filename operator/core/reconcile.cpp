@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/contract.h"
+#include "common/list_text.h"
 #include "common/messages.h"
 #include "operator/api/kueue.h"
 #include "operator/core/budget_policy.h"
@@ -198,17 +199,10 @@ std::string placement_text(const std::vector<std::string>& nodes) {
   for (const auto& node : nodes) ++per_node[node];
   std::string text = std::to_string(nodes.size()) + (nodes.size() == 1 ? " worker" : " workers");
   if (per_node.size() == 1 && per_node.begin()->first.empty()) return text + ", unplaced";
-  text += " on ";
-  std::size_t shown = 0;
-  for (const auto& [node, count] : per_node) {
-    if (shown == 4) {
-      text += " and " + std::to_string(per_node.size() - shown) + " more";
-      break;
-    }
-    if (shown++ > 0) text += ", ";
-    text += node + " (" + std::to_string(count) + ")";
-  }
-  return text;
+  constexpr std::size_t kNamedMost = 4;
+  return text + " on " + list_text(per_node, kNamedMost, [](const auto& one) {
+           return one.first + " (" + std::to_string(one.second) + ")";
+         });
 }
 
 /// Who waits for GPUs, or holds some, is told which workers train on them.

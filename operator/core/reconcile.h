@@ -51,8 +51,10 @@ struct JobSnapshot {
   /// there and not ready. When no node at all is ready, none is said not to be: the cluster is in
   /// trouble, and nothing would run elsewhere.
   std::set<std::string> gone_nodes, not_ready_nodes;
-  /// Of those as well: nodes that take no pods, because somebody empties them.
+  /// Of those as well: nodes that take no pods, because somebody empties them; and who, where a
+  /// taint tells (who_empties). The others are cordoned.
   std::set<std::string> unschedulable_nodes;
+  std::map<std::string, std::string> emptied_by;
   /// How many nodes of the cluster are ready; 0: none is known.
   int ready_nodes = 0;
   /// What nodes cost; nullptr: nobody says. `priced_nodes`, where somebody does: those that
@@ -67,7 +69,8 @@ struct JobSnapshot {
   /// pods_verdict() of this spec where it is known already: it costs as much as making a pod.
   std::optional<Status> pods_verdict;
   /// minAvailable of the job's PodDisruptionBudget as this operator has left it, 0 = there is none;
-  /// kBudgetUnsure: a write of it failed, and may have been done; absent: not known.
+  /// kBudgetUnsure: a write of it failed, and may have been done, or others may have written it
+  /// since; absent: not known.
   /// `budget_failed`: that could not be done a moment ago. Hints as well.
   std::optional<int> budget;
   bool budget_failed = false;

@@ -76,12 +76,12 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
     return give_back(snapshot, gang, snapshot.job.status,
                      {snapshot.create_failure->reason, snapshot.create_failure->message});
   }
-  std::set<std::string> avoid;
+  std::map<std::string, int> avoid;
   std::string message;
   for (const auto& member : gang.members) {
     if (!is_refused(member)) continue;
     if (lasted(snapshot, facts::unbound(*member.pod)) < words::kUnboundMost) continue;
-    avoid.insert(member.placement.node);
+    avoid.emplace(member.placement.node, member.placement.attempt);
     if (!message.empty()) continue;
     message = "worker " + std::to_string(member.placement.slot) + " was not let onto node " +
               member.placement.node + " in " + std::to_string(words::kUnboundMost.count()) +

@@ -14,14 +14,15 @@ constexpr std::chrono::hours kForgottenAfter{24};
 
 }  // namespace
 
-void AvoidedNodes::add(const std::set<std::string>& nodes, std::int64_t epoch, MonoTime now) {
-  for (const std::string& node : nodes) {
-    Avoided& avoided = nodes_[node];
+void AvoidedNodes::add(const std::map<std::string, int>& failed, MonoTime now) {
+  for (const auto& [node, attempt] : failed) {
+    const auto [entry, is_new] = nodes_.try_emplace(node);
+    Avoided& avoided = entry->second;
     // Whoever failed is told of until another takes its place: it is the same failure.
-    if (avoided.times > 0 && avoided.epoch == epoch) continue;
+    if (!is_new && attempt <= avoided.attempt) continue;
     avoided.times = std::min(avoided.times + 1, kTimesCounted);
     avoided.until = now + core::words::kAvoidFor * (1 << (avoided.times - 1));
-    avoided.epoch = epoch;
+    avoided.attempt = attempt;
     avoided.is_over = false;
   }
 }
@@ -38,13 +39,16 @@ bool AvoidedNodes::end_those_over(MonoTime now) {
 void AvoidedNodes::forget(const std::vector<Run>& runs,
                           const std::function<bool(const std::string&)>& is_there, MonoTime now) {
   std::erase_if(nodes_, [&](const auto& entry) {
-    const auto& [node, avoided] = entry;
+    const Avoided& avoided = entry.second;
     if (!avoided.is_over) return false;
-    const bool is_forgiven = std::any_of(runs.begin(), runs.end(), [&](const Run& run) {
-      return run.node == entry.first && run.attempt >= entry.second.epoch;
-    });
-    return is_forgiven || now - avoided.until >= kForgottenAfter || !is_there(node);
+    return now - avoided.until >= kForgottenAfter || !is_there(entry.first);
   });
+  // Who failed there stays known: it may still be told.
+  for (const Run& run : runs) {
+    const auto found = nodes_.find(run.node);
+    if (found == nodes_.end() || !found->second.is_over) continue;
+    if (run.attempt > found->second.attempt) found->second.times = 0;
+  }
 }
 
 std::set<std::string> AvoidedNodes::at(MonoTime now) const {

@@ -2,8 +2,6 @@
 // none or ended one twice.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,22 +15,22 @@ namespace muster::runtime {
 
 /// Of one job. Each time that a node is avoided again it is for twice as long, up to an hour: so a
 /// gang comes to other nodes in the end, and one that trains does not try a broken node every two
-/// minutes. A node is forgiven when a worker that was placed after its failure runs there.
+/// minutes. A node is forgiven when a worker runs there that was placed after the one that failed.
 class AvoidedNodes {
  public:
-  /// `epoch`: no attempt given out until now is as high. Of a node that is known to have failed in
-  /// this epoch nothing is new, also once it may be used again.
-  void add(const std::set<std::string>& nodes, std::int64_t epoch, MonoTime now);
+  /// `failed`: nodes, and the attempt that failed there. It is told again and again, while others
+  /// of the gang come and go, and is one failure, also once the node may be used again.
+  void add(const std::map<std::string, int>& failed, MonoTime now);
 
   /// Whether some may be used again since the last call.
   bool end_those_over(MonoTime now);
 
   struct Run {
     std::string node;
-    std::int64_t attempt = 0;
+    int attempt = 0;
   };
-  /// `runs`: the job's workers that run, on which nodes. Forgets those that `is_there` does not
-  /// know, too, and what was a day ago.
+  /// `runs`: the job's workers that run, on which nodes, which are forgiven. Forgets those that
+  /// `is_there` does not know, and what was a day ago.
   void forget(const std::vector<Run>& runs, const std::function<bool(const std::string&)>& is_there,
               MonoTime now);
 
@@ -44,8 +42,8 @@ class AvoidedNodes {
  private:
   struct Avoided {
     MonoTime until{};
-    int times = 0;
-    std::int64_t epoch = 0;
+    int times = 0;    ///< since it was forgiven
+    int attempt = 0;  ///< the newest that failed there
     bool is_over = false;
   };
   std::map<std::string, Avoided> nodes_;

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "common/log.h"
+#include "operator/core/drain_taints.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/node_terms.h"
@@ -274,7 +275,8 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
     ready_nodes_ += static_cast<int>(is_ready) - static_cast<int>(was_ready);
     // While none is ready, none counts as not ready.
     if (was_any_ready != (ready_nodes_ > 0)) turned_all_ = true;
-    const SeenNode now{is_ready, node != nullptr && node->unschedulable};
+    SeenNode now;
+    if (node != nullptr) now = {is_ready, node->unschedulable, core::who_empties(*node)};
     const bool is_news = node == nullptr || (was_seen && before->second != now);
     if (node == nullptr) {
       seen_nodes_.erase(key.name);
@@ -285,8 +287,8 @@ void OperatorLoop::take_nodes(const kube::WatchEvent& event) {
   }
 }
 
-/// Whoever has a place or a pod on a node that came, went, turned ready or not, or was cordoned or
-/// uncordoned must hear of it.
+/// Whoever has a place or a pod on a node that came, went, turned ready or not, or that somebody
+/// began or ceased to empty, must hear of it.
 void OperatorLoop::look_at_turned() {
   if (turned_nodes_.empty() && !turned_all_) return;
   update_assumed();
@@ -478,7 +480,10 @@ void OperatorLoop::take(ApplyDone done) {
   for (auto& uid : done.deleted) {
     memory.acted.insert_or_assign(std::move(uid), now_ + kDeleteAgainAfter);
   }
-  if (done.budget) memory.budget = done.budget;
+  if (done.budget) {
+    memory.budget = done.budget;
+    memory.budget_seen_at = now_;
+  }
   if (done.budget_failed) {
     memory.budget_retry_at = now_ + kBudgetRetryAfter;
     queue_.add_at(done.key, memory.budget_retry_at);
@@ -582,7 +587,10 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (options_.sees_nodes) add_nodes(snapshot);
   if (options_.prices != nullptr) add_prices(snapshot);
   snapshot.create_failure = memory.create_failure;
-  snapshot.budget = memory.budget;
+  // Nobody watches budgets, and others write them: a leader before this one, late, or a user.
+  const bool is_doubted =
+      memory.budget.value_or(0) > 0 && now_ - memory.budget_seen_at >= options_.resync;
+  snapshot.budget = is_doubted ? core::kBudgetUnsure : memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
   snapshot.kueue_says = kueue_book_.says(record.job);
   if (options_.sees_queues) snapshot.queue = queue_book_.queue_of(record.job);
@@ -597,9 +605,14 @@ void OperatorLoop::add_nodes(core::JobSnapshot& snapshot) const {
   snapshot.ready_nodes = ready_nodes_;
   for (const std::string& name : named_nodes(snapshot)) {
     const api::Node* node = nodes_.find({"", name});
-    if (node == nullptr) snapshot.gone_nodes.insert(name);
-    if (node != nullptr && !node->ready && ready_nodes_ > 0) snapshot.not_ready_nodes.insert(name);
-    if (node != nullptr && node->unschedulable) snapshot.unschedulable_nodes.insert(name);
+    if (node == nullptr) {
+      snapshot.gone_nodes.insert(name);
+      continue;
+    }
+    if (!node->ready && ready_nodes_ > 0) snapshot.not_ready_nodes.insert(name);
+    std::string emptied_by = core::who_empties(*node);
+    if (node->unschedulable || !emptied_by.empty()) snapshot.unschedulable_nodes.insert(name);
+    if (!emptied_by.empty()) snapshot.emptied_by.emplace(name, std::move(emptied_by));
   }
 }
 
@@ -658,7 +671,7 @@ void OperatorLoop::note_avoided(const core::JobSnapshot& snapshot, const core::P
     };
     memory.avoid.forget(runs, is_there, now_);
   }
-  memory.avoid.add(plan.avoid, snapshot.job.status.membership_epoch, now_);
+  memory.avoid.add(plan.avoid, now_);
   if (const auto end = memory.avoid.next_end()) queue_.add_at(snapshot.job.meta.key(), *end);
 }
 

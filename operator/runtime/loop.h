@@ -88,7 +88,8 @@ class OperatorLoop {
     bool has_timed = false;
     AvoidedNodes avoid;
     std::optional<int> budget;  ///< as JobSnapshot's
-    /// Likewise, of the spec of that generation.
+    MonoTime budget_seen_at{};
+    /// As JobSnapshot's, of the spec of that generation.
     std::optional<Status> pods_verdict;
     std::int64_t pods_verdict_of = -1;
     MonoTime budget_retry_at{};  ///< not tried again before, after it failed
@@ -190,6 +191,7 @@ class OperatorLoop {
   std::set<api::ObjectKey> may_hold_;  ///< as of then; the others hold nothing
   struct SeenNode {
     bool ready = false, unschedulable = false;
+    std::string emptied_by{};
     bool operator==(const SeenNode&) const = default;
   };
   std::map<std::string, SeenNode> seen_nodes_;

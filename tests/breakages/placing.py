@@ -190,6 +190,8 @@ BREAKAGES = [
              "if (from.status() && has_gpus && ", "if (from.status() && has_gpus && !prefix.empty() && ", "test_api"),
     Breakage("pods go to a node that is cordoned", INVENTORY, "if (one.unschedulable && !counts_closed_ && !tolerates_taint(shape.tolerations, cordon)) {",
              "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
+    Breakage("jobs are told to bear the taint of a node that is being emptied", INVENTORY,
+             "is_drain_taint(taint) ? NodeRefusal::kEmptied : NodeRefusal::kTainted", "NodeRefusal::kTainted", "test_core"),
     Breakage("what was tried is still counted for shapes of pods that were asked for", INVENTORY,
              "column[as_index(node)] = *value++;\n    touch(node);", "column[as_index(node)] = *value++;", "test_placement"),
     Breakage("a pod that is gone keeps its room", KEPT, "    charge(held, -1);\n", "", "test_placement"),

@@ -28,6 +28,7 @@ Json container_status(const char* state, Json content) {
 
 Cluster::Cluster(std::uint64_t seed, bool drains, ManualClock& clock, embedded::ApiServer& server)
     : drains_(drains),
+      taints_(Rng(seed ^ 1).below(2) == 0),
       rng_(seed),
       clock_(clock),
       server_(server),
@@ -343,9 +344,12 @@ void Cluster::node_event() {
   }
 }
 
-void Cluster::cordon(const std::string& name, bool on) {
-  nodes_[name].cordoned = on;
-  patch(api::Kind::kNode, {"", name}, "", Json{{"spec", {{"unschedulable", on}}}});
+void Cluster::close_node(const std::string& name, bool on) {
+  nodes_[name].closed = on;
+  const Json taint{{"key", "karpenter.sh/disrupted"}, {"effect", "NoSchedule"}};
+  Json spec{{"unschedulable", on}};
+  if (taints_) spec = Json{{"taints", on ? Json::array({taint}) : Json::array()}};
+  patch(api::Kind::kNode, {"", name}, "", Json{{"spec", spec}});
 }
 
 /// Whether the budgets allow it, as the API server reckons.
@@ -370,7 +374,7 @@ void Cluster::drain_event() {
   const std::string& name = node_names()[rng_.below(node_names().size())];
   const NodeState& state = nodes_[name];
   if (!state.exists) return;
-  if (!state.cordoned || rng_.below(12) == 0) return cordon(name, !state.cordoned);
+  if (!state.closed || rng_.below(12) == 0) return close_node(name, !state.closed);
   for (const auto& pod : pods()) {
     const bool runs = pod.phase == api::PodPhase::kRunning && !pod.meta.deletion_time;
     if (pod.node_name == name && runs && lets_go(pod)) return evict(pod);
@@ -436,7 +440,7 @@ std::string Cluster::empty_node() {
     const auto& names = node_names();
     emptying_ = names[next_to_empty_++ % names.size()];
     rounds_emptying_ = 0;
-    cordon(emptying_, true);
+    close_node(emptying_, true);
     return "";
   }
   std::vector<api::Pod> left;
@@ -446,7 +450,7 @@ std::string Cluster::empty_node() {
   if (left.empty() || ++rounds_emptying_ > kRoundsEmptyingMost) {
     std::string wrong = left.empty() ? "" : why_not_emptied(left);
     emptied_ += left.empty() ? 1 : 0;
-    cordon(emptying_, false);
+    close_node(emptying_, false);
     emptying_.clear();
     return wrong;
   }
@@ -488,7 +492,7 @@ void Cluster::bind(const api::Pod& pod) {
     if (!pod.required_node.empty() && pod.required_node != name) continue;
     const auto found = taken.find(name);
     const int count = found == taken.end() ? 0 : found->second;
-    const bool takes = state.exists && state.answers && !state.cordoned && !state.refuses;
+    const bool takes = state.exists && state.answers && !state.closed && !state.refuses;
     if (!takes || count >= node_cpus_) continue;
     const Json binding{{"apiVersion", "v1"},
                        {"kind", "Binding"},
@@ -795,7 +799,7 @@ void Cluster::calm() {
   for (const auto& name : node_names()) {
     NodeState& state = nodes_[name];
     if (!state.exists) create_node(name);
-    if (state.cordoned) cordon(name, false);
+    if (state.closed) close_node(name, false);
     nodes_[name] = NodeState{};
     set_ready(name, true);
   }
@@ -844,7 +848,7 @@ void Cluster::finish(const api::Pod& pod) {
 
 void Cluster::good_round() {
   if (++good_rounds_ == 3) patch_spec(names_[1], {{"suspend", false}});
-  if (!emptying_.empty()) cordon(std::exchange(emptying_, ""), false);
+  if (!emptying_.empty()) close_node(std::exchange(emptying_, ""), false);
   do_part(true);
 }
 

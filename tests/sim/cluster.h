@@ -40,7 +40,7 @@ class Cluster {
   void user_event();
   /// Another least size of a job that trains.
   void least_event();
-  /// Nodes are cordoned, emptied as far as budgets allow, and given back.
+  /// Nodes are cordoned, in some clusters tainted, emptied as far as budgets allow, and given back.
   void drain_event();
   /// Where nodes stand is told, in some clusters, and jobs ask for it.
   bool has_racks() const { return racks_.has_value(); }
@@ -86,7 +86,7 @@ class Cluster {
   struct NodeState {
     bool answers = true;
     bool exists = true;
-    bool cordoned = false;
+    bool closed = false;   ///< to whom is not there, because somebody empties it
     bool refuses = false;  ///< its scheduler has a reason that we do not know
     MonoTime silent_since{};
   };
@@ -111,7 +111,7 @@ class Cluster {
   void touch(api::Kind kind, const api::ObjectKey& key);
   void set_ready(const std::string& name, bool ready);
   void node_event();
-  void cordon(const std::string& name, bool on);
+  void close_node(const std::string& name, bool on);
   bool lets_go(const api::Pod& pod) const;
   std::string empty_node();
   std::string why_not_emptied(const std::vector<api::Pod>& left);
@@ -142,6 +142,7 @@ class Cluster {
   mutable Seen<api::Pod> seen_pods_;
   mutable Seen<api::TrainingJob> seen_jobs_;
   const bool drains_;
+  const bool taints_;  ///< who empties nodes cordons none: a taint says so, as an autoscaler's does
   Rng rng_;
   ManualClock& clock_;
   embedded::ApiServer& server_;

@@ -220,6 +220,31 @@ TEST_CASE("an elastic job has a disruption budget that follows min, and a rigid 
   CHECK(budgets().empty());
 }
 
+TEST_CASE("a budget that others have changed or taken away is set right again") {
+  World world(test::seed());
+  train(world, 2);
+  constexpr auto kKind = api::Kind::kPodDisruptionBudget;
+  const api::ObjectKey key{"default", api::service_name(world.job("digits"))};
+  const auto left = [&] {
+    const auto there = world.user->get(kKind, key);
+    return there ? (*there)["spec"]["minAvailable"].get<int>() : 0;
+  };
+  REQUIRE(left() == 1);
+  // As a leader before this one does whose write comes late.
+  REQUIRE(world.user->merge_patch(kKind, key, "", Json{{"spec", {{"minAvailable", 7}}}}));
+  world.pass(seconds(600));
+  CHECK(left() == 1);
+  REQUIRE(world.user->remove(kKind, key, {}));
+  world.pass(seconds(600));
+  CHECK(left() == 1);
+  // It is not asked for at each look.
+  const auto asked = [&] { return world.server.request_counts()["get poddisruptionbudgets"]; };
+  const std::int64_t before = asked();
+  REQUIRE(before > 0);
+  for (int epoch = 2; epoch < 6; ++epoch) all_train(world, epoch);
+  CHECK(asked() == before);
+}
+
 TEST_CASE("a budget that cannot be made holds nothing up, and is tried again later") {
   World world(test::seed());
   world.add_node("local", 4);
@@ -294,6 +319,9 @@ TEST_CASE(
 }
 
 TEST_CASE("a node is drained under a gang of its least size: a spare comes first, and goes again") {
+  bool by_taint = false;
+  SUBCASE("by a cordon") {}
+  SUBCASE("by a taint alone") { by_taint = true; }
   World world(test::seed());
   for (const char* name : {"a", "b", "c"}) world.add_node(name, 1);
   const api::TrainingJob made = world.create_job("digits", 2, [](Json& job) {
@@ -310,17 +338,21 @@ TEST_CASE("a node is drained under a gang of its least size: a spare comes first
     REQUIRE(budget);
     return (*budget)["spec"]["minAvailable"].get<int>();
   };
-  const auto cordon = [&](const std::string& node, bool on) {
-    const Json patch{{"spec", {{"unschedulable", on}}}};
-    REQUIRE(world.user->merge_patch(api::Kind::kNode, {"", node}, "", patch));
+  const auto close_node = [&](const std::string& node, bool on) {
+    const Json taint{{"key", "ToBeDeletedByClusterAutoscaler"}, {"effect", "NoSchedule"}};
+    Json spec{{"unschedulable", on}};
+    if (by_taint) spec = Json{{"taints", on ? Json::array({taint}) : Json::array()}};
+    REQUIRE(world.user->merge_patch(api::Kind::kNode, {"", node}, "", Json{{"spec", spec}}));
     world.settle();
   };
   const std::string drained = world.job("digits").status.placement[1].node;
   const std::int64_t before = world.status_writes();
-  cordon(drained, true);
-  world.pass(core::words::kCordonedFor - seconds(1));
-  CHECK(world.pods().size() == 2);
-  world.pass(seconds(2));
+  close_node(drained, true);
+  if (!by_taint) {
+    world.pass(core::words::kCordonedFor - seconds(1));
+    CHECK(world.pods().size() == 2);
+    world.pass(seconds(2));
+  }
   REQUIRE(world.pods().size() == 3);
   CHECK(left_by_drains() == 3);
   world.run_all_pods();
@@ -340,7 +372,7 @@ TEST_CASE("a node is drained under a gang of its least size: a spare comes first
   CHECK(world.pods().size() == 2);
   CHECK(world.job("digits").status.workers == "2/2");
   world.restart_operator();
-  cordon(drained, false);
+  close_node(drained, false);
   world.settle();
   REQUIRE(world.pods().size() == 3);
   world.run_all_pods();

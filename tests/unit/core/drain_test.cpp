@@ -3,6 +3,7 @@
 
 #include "common/contract.h"
 #include "operator/core/drain_policy.h"
+#include "operator/core/drain_taints.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/words.h"
 #include "tests/unit/core/builders.h"
@@ -127,6 +128,66 @@ TEST_CASE("a node is cordoned under a gang of the least size: one more joins els
         "train on");
   CHECK(running_message(status_of(plan)) ==
         "2 of 2 workers run; worker 2 beyond spec.worker.count while node n is cordoned");
+}
+
+TEST_CASE("a taint that says that a node is being emptied brings one at once, and is named") {
+  using Known = std::pair<const char*, const char*>;
+  constexpr const char* kAws = "AWS's node termination handler";
+  for (const auto& [key, whose] :
+       {Known{"ToBeDeletedByClusterAutoscaler", "the cluster autoscaler"},
+        Known{"karpenter.sh/disrupted", "Karpenter"}, Known{"karpenter.sh/disruption", "Karpenter"},
+        Known{"aws-node-termination-handler/spot-itn", kAws},
+        Known{"aws-node-termination-handler/scheduled-maintenance", kAws},
+        Known{"aws-node-termination-handler/asg-lifecycle-termination", kAws},
+        Known{"aws-node-termination-handler/rebalance-recommendation", kAws},
+        Known{"cloud.google.com/impending-node-termination", "GKE"},
+        Known{"remediator.kubernetes.azure.com/unschedulable", "AKS"},
+        Known{"autoscaling.cast.ai/draining", "CAST AI"}}) {
+    CAPTURE(key);
+    api::Node node;
+    node.taints = {{"team", "a", "NoSchedule"}, {key, "x", "NoSchedule"}};
+    const std::string who = std::string(whose) + " (taint " + key + ")";
+    CHECK(core::who_empties(node) == who);
+    auto job = least_gang();
+    job.edit().unschedulable_nodes = {"n"};
+    job.edit().emptied_by = {{"n", who}};
+    CHECK(wanted(job) == std::vector<int>{2});
+    answer(job, "m");
+    const core::Plan plan = job.plan();
+    CHECK(event_of(plan) == "Resized: node n is being emptied by " + who +
+                                " and nobody can be spared there: worker 2 to join; the others "
+                                "train on");
+    CHECK(
+        running_message(status_of(plan)) ==
+        "2 of 2 workers run; worker 2 beyond spec.worker.count while node n is being emptied by " +
+            who);
+  }
+}
+
+TEST_CASE("taints of other kinds empty no node") {
+  const auto is_emptied = [](const char* key, const char* effect) {
+    api::Node node;
+    node.taints = {{key, "", effect}};
+    return !core::who_empties(node).empty();
+  };
+  CHECK(is_emptied("karpenter.sh/disrupted", "NoExecute"));
+  CHECK_FALSE(is_emptied("karpenter.sh/disrupted", "PreferNoSchedule"));
+  CHECK_FALSE(is_emptied("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule"));
+  CHECK_FALSE(is_emptied("karpenter.sh/unregistered", "NoExecute"));
+  CHECK_FALSE(is_emptied("nvidia.com/gpu", "NoSchedule"));
+  // Who was on a machine that is off is lost, and replaced for that.
+  CHECK_FALSE(is_emptied("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule"));
+}
+
+TEST_CASE("nodes that are emptied in several ways are told apart") {
+  auto job = cordoned_gang();
+  pod_of(job, 1).node_name = "b";
+  job.edit().unschedulable_nodes = {"b", "n"};
+  job.edit().emptied_by = {{"b", "Karpenter (taint x)"}};
+  answer(job, "m");
+  CHECK(event_of(job.plan()) ==
+        "Resized: node b is being emptied by Karpenter (taint x) and node n is cordoned and nobody "
+        "can be spared there: worker 2 to join; the others train on");
 }
 
 TEST_CASE("no eviction counts on a spare before it trains") {

@@ -72,11 +72,11 @@ TEST_CASE("a node that turns a worker away is left out before another place is l
   pod.image_id.clear();
   pod.reason = "OutOfcpu";
   REQUIRE(pod.node_name == "n");
-  CHECK(job.plan().avoid == std::set<std::string>{"n"});
+  CHECK(job.plan().avoid == std::map<std::string, int>{{"n", 0}});
   answer(job, "m");
   const core::Plan plan = job.plan();
   CHECK(placement_of(status_of(plan)) == "0/0@n* 1/1@m");
-  CHECK(plan.avoid == std::set<std::string>{"n"});
+  CHECK(plan.avoid == std::map<std::string, int>{{"n", 0}});
   pod.image_id = "sha256:1";  // it was let in
   CHECK(job.plan().avoid.empty());
 }
@@ -735,7 +735,7 @@ TEST_CASE("a worker that the cluster's scheduler refuses gets another place, the
   job.lasting(core::words::kUnboundMost);
   const core::Plan plan = job.plan();
   CHECK(placement_of(status_of(plan)) == "0/0@n*");
-  CHECK(plan.avoid == std::set<std::string>{"n"});
+  CHECK(plan.avoid == std::map<std::string, int>{{"n", 5}});
   test::apply(job.edit(), plan);
   CHECK(wanted(job) == std::vector<int>{1});
 }

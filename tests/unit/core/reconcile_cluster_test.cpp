@@ -49,7 +49,7 @@ TEST_CASE("a pod that the cluster's scheduler refuses for long is looked a new p
   plan = job.lasting(seconds(30)).plan();
   CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
   CHECK(plan.pass == core::Pass::kDecision);
-  CHECK(plan.avoid == std::set<std::string>{"n"});
+  CHECK(plan.avoid == std::map<std::string, int>{{"n", 0}});
   const auto status = status_of(plan);
   CHECK(status.placement.empty());
   CHECK(status.restarts == 0);
@@ -149,7 +149,7 @@ TEST_CASE("a gang of which a pod does not start lets go of its nodes after an ho
   const auto plan = job.lasting(core::words::kStartingMost).plan();
   CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
   CHECK(plan.pass == core::Pass::kDecision);
-  CHECK(plan.avoid == std::set<std::string>{"n7"});
+  CHECK(plan.avoid == std::map<std::string, int>{{"n7", 0}});
   const auto status = status_of(plan);
   CHECK(status.placement.empty());
   CHECK(status.restarts == 0);
@@ -244,7 +244,7 @@ TEST_CASE("a worker that comes to those who train and does not start lets go of 
   job.report(report);
   CHECK(holds(job, seconds(899)));
   CHECK(job.plan().requeue_after == seconds(1));
-  std::set<std::string> avoid{"m"};
+  std::map<std::string, int> avoid{{"m", 0}};
   SUBCASE("on a node that was chosen for it") {}
   SUBCASE("where the cluster's scheduler has put it") {
     job.edit().job.status.placement[1].node.clear();
@@ -441,7 +441,7 @@ TEST_CASE("a node that turns a worker away is left out of the next start, and no
   job.edit().pods[1].reason = "UnexpectedAdmissionError";
   job.edit().pods[1].message = "Pod was rejected: Allocate failed";
   const auto plan = job.plan();
-  CHECK(plan.avoid == std::set<std::string>{"m"});
+  CHECK(plan.avoid == std::map<std::string, int>{{"m", 0}});
   CHECK(status_of(plan).placement.empty());
   CHECK(status_of(plan).restarts == 0);
   CHECK(plan.reason ==
@@ -467,7 +467,7 @@ TEST_CASE("a node where the same worker ends twice before the gang runs is left 
   job.edit().pods.clear();
   job.running(0).ended(1, 1);
   plan = job.plan();
-  CHECK(plan.avoid == std::set<std::string>{"n"});
+  CHECK(plan.avoid == std::map<std::string, int>{{"n", 1}});
   CHECK(status_of(plan).placement.empty());
   CHECK(status_of(plan).restarts == 2);
   SUBCASE("but not where there is no other node") {

@@ -45,6 +45,9 @@ class Generator {
     if (chance(10)) made.create_failure = core::CreateFailure{"CreateFailed", text()};
     if (chance(6)) made.not_ready_nodes.insert(node());
     if (chance(8)) made.unschedulable_nodes.insert(node());
+    for (const auto& name : made.unschedulable_nodes) {
+      if (chance(2)) made.emptied_by[name] = "Karpenter (taint x)";
+    }
     for (const auto& [fact, already] : core::lasting_facts(made)) {
       if (chance(2)) made.lasted[fact] = seconds(count(0, 100));
     }

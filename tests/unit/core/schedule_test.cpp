@@ -156,18 +156,20 @@ TEST_CASE("who trains already and only grows comes after those who wait to start
 }
 
 TEST_CASE("nodes that refuse pods are not used, and the reason names them") {
-  Cluster cluster{
-      {node("a", 9), node("b", 9), node("c", 9), node("d", 9)}, {}, {}, {gang("j", 1, 1)}};
+  Cluster cluster{{node("a", 9), node("b", 9), node("c", 9), node("d", 9), node("e", 9)},
+                  {},
+                  {},
+                  {gang("j", 1, 1)}};
   cluster.nodes[0].ready = false;
   cluster.nodes[1].unschedulable = true;
   cluster.nodes[2].taints = {{"gpu", "yes", "NoSchedule"}};
+  cluster.nodes[4].taints = {{"ToBeDeletedByClusterAutoscaler", "1", "NoSchedule"}};
   cluster.gangs[0].node_selector = {{"zone", "x"}};
   CHECK(
       cluster.only().why_not ==
       "needs 1 x {cpu 1, memory 512Mi}; room for 0; 1 x not ready; 1 x cordoned; 1 x tainted, e.g. "
-      "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector); where nodes "
-      "come "
-      "on demand: spec.scheduling: Unplaced");
+      "gpu (spec.worker.tolerations); 1 x not selected (spec.worker.nodeSelector); 1 x being "
+      "emptied; where nodes come on demand: spec.scheduling: Unplaced");
   cluster.nodes[3].meta.labels = {{"zone", "x"}};
   CHECK(cluster.only().placement->node_of_slot == Nodes{"d"});
   cluster.nodes[3].ready = false;

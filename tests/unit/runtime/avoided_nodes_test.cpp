@@ -22,8 +22,8 @@ constexpr MonoTime kStart{std::chrono::hours(1)};
 const auto kIsThere = [](const std::string&) { return true; };
 
 /// For how long the node is avoided when it fails now; it is over then.
-seconds avoided_for(AvoidedNodes& avoided, std::int64_t epoch, MonoTime& now) {
-  avoided.add({"n"}, epoch, now);
+seconds avoided_for(AvoidedNodes& avoided, int attempt, MonoTime& now) {
+  avoided.add({{"n", attempt}}, now);
   const MonoTime end = avoided.next_end().value();
   CHECK(avoided.at(end - seconds(1)) == std::set<std::string>{"n"});
   CHECK(avoided.at(end).empty());
@@ -40,23 +40,25 @@ seconds avoided_for(AvoidedNodes& avoided, std::int64_t epoch, MonoTime& now) {
 TEST_CASE("a node that fails again is avoided for twice as long, an hour at most") {
   AvoidedNodes avoided;
   MonoTime now = kStart;
-  std::int64_t epoch = 5;
+  int attempt = 5;
   for (const int span : {120, 240, 480, 960, 1920, 3840, 3840}) {
-    // The others of the gang run meanwhile, one beside it that began before it failed.
-    CHECK(avoided_for(avoided, epoch, now) == seconds(span));
-    avoided.forget({{"m", epoch + 1}, {"n", epoch - 1}}, kIsThere, now);
+    // The others of the gang run meanwhile, one beside it that was placed with it.
+    CHECK(avoided_for(avoided, attempt, now) == seconds(span));
+    avoided.forget({{"m", attempt + 1}, {"n", attempt}}, kIsThere, now);
     now += std::chrono::hours(1);
-    ++epoch;
+    ++attempt;
   }
 }
 
-TEST_CASE("a node is forgiven by a worker that came after its failure and runs there") {
+TEST_CASE("a node is forgiven by a worker that came after the one that failed and runs there") {
   AvoidedNodes avoided;
   MonoTime now = kStart;
   avoided_for(avoided, 5, now);
-  avoided.forget({{"n", 5}}, kIsThere, now);
-  CHECK(avoided.empty());
-  CHECK(avoided_for(avoided, 6, now) == seconds(120));
+  avoided.forget({{"n", 6}}, kIsThere, now);
+  // Who failed has no other place yet, and is told of all the while.
+  avoided.add({{"n", 5}}, now);
+  CHECK(avoided.at(now).empty());
+  CHECK(avoided_for(avoided, 7, now) == seconds(120));
   SUBCASE("is not there any more") {
     avoided.forget({}, [](const std::string&) { return false; }, now);
   }
@@ -66,24 +68,24 @@ TEST_CASE("a node is forgiven by a worker that came after its failure and runs t
 
 TEST_CASE("a plan that is made again tells of no other failure") {
   AvoidedNodes avoided;
-  avoided.add({"n"}, 5, kStart);
-  avoided.add({"n"}, 5, kStart + seconds(1));
+  avoided.add({{"n", 5}}, kStart);
+  avoided.add({{"n", 5}}, kStart + seconds(1));
   CHECK(avoided.next_end() == kStart + seconds(120));
   // Nobody is forgiven while it is avoided.
-  avoided.forget({{"n", 5}}, kIsThere, kStart + seconds(1));
+  avoided.forget({{"n", 6}}, kIsThere, kStart + seconds(1));
   CHECK(avoided.at(kStart + seconds(1)).size() == 1);
-  avoided.add({"n"}, 6, kStart + seconds(2));
+  avoided.add({{"n", 6}}, kStart + seconds(2));
   CHECK(avoided.next_end() == kStart + seconds(242));
   // Who waits for another place must come to this one in the end, where there is no other.
   CHECK(avoided.end_those_over(kStart + seconds(242)));
-  avoided.add({"n"}, 6, kStart + seconds(243));
+  avoided.add({{"n", 6}}, kStart + seconds(243));
   CHECK(avoided.at(kStart + seconds(243)).empty());
 }
 
 namespace {
 
-/// Job a trains on node m; its second worker finds room on node n alone, which starts no pod. What
-/// the loop plans is carried out, and it sees that.
+/// Job a trains on node m; its second worker finds room on node n alone, which starts no pod, or
+/// takes none. What the loop plans is carried out, and it sees that.
 struct BrokenNode {
   class Plans final : public runtime::Executor {
    public:
@@ -124,15 +126,15 @@ struct BrokenNode {
       Json pod = api::to_json(api::make_pod(read, placement, {}));
       pod["metadata"]["uid"] = pod["metadata"]["name"];
       pod["spec"]["nodeName"] = placement.node;
-      pod["status"]["phase"] = placement.slot == 0 ? "Running" : "Pending";
+      pod["status"]["phase"] = placement.slot == 0 ? "Running" : phase_on_n;
       pods.push_back(std::move(pod));
     }
     REQUIRE(mailbox.post(test::listed(api::Kind::kPod, std::move(pods))));
     REQUIRE(mailbox.post(test::listed(api::Kind::kTrainingJob, std::vector<Json>{job})));
   }
 
-  /// Whether worker 1 has a place, so long after the last look.
-  bool has_place_after(seconds time) {
+  /// All that comes of it that so much time is over.
+  void pass(seconds time) {
     clock.advance(time);
     show();
     for (int turn = 0; turn < 20; ++turn) {
@@ -153,6 +155,11 @@ struct BrokenNode {
         REQUIRE(mailbox.post(std::move(done)));
       }
     }
+  }
+
+  /// Whether worker 1 has a place, so long after the last look.
+  bool has_place_after(seconds time) {
+    pass(time);
     return job["status"]["placement"].size() == 2;
   }
 
@@ -162,6 +169,7 @@ struct BrokenNode {
   runtime::LoopOptions options;
   std::optional<runtime::OperatorLoop> loop;
   Json job;
+  const char* phase_on_n = "Pending";
   int version = 0;
 };
 
@@ -178,4 +186,20 @@ TEST_CASE("a node that starts no worker is left out longer each time while the o
     world.has_place_after(seconds(1));
     CHECK(world.has_place_after(core::words::kGrowAfter));
   }
+}
+
+TEST_CASE("a node that turned a worker away is left out no longer for what the others do") {
+  BrokenNode world;
+  world.phase_on_n = "Failed";
+  const auto attempt = [&] { return world.job["status"]["placement"][1]["attempt"].get<int>(); };
+  world.pass(seconds(0));
+  CHECK(attempt() == 1);
+  // Members come and go meanwhile, each time with another epoch.
+  for (const int epoch : {3, 4}) {
+    world.job["status"]["membershipEpoch"] = epoch;
+    world.pass(core::words::kAvoidFor / 2 - seconds(1));
+    CHECK(attempt() == 1);
+  }
+  world.pass(seconds(2));
+  CHECK(attempt() > 1);
 }

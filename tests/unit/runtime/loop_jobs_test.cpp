@@ -279,10 +279,15 @@ std::string ready_node(const std::string& name, const std::string& spec) {
 
 }  // namespace
 
-TEST_CASE("a worker that is drained is no restart: the loop tells that its node is cordoned") {
+TEST_CASE("a worker that is drained is no restart: the loop tells that its node is emptied") {
+  std::string spec = R"({"unschedulable": true})";
+  SUBCASE("by a cordon") {}
+  SUBCASE("by a taint alone") {
+    spec = R"({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]})";
+  }
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
-  fixture.list(api::Kind::kNode, {ready_node("n", R"({"unschedulable": true})")});
+  fixture.list(api::Kind::kNode, {ready_node("n", spec)});
   const Json leaving{{"deletionTimestamp", "2026-01-01T00:00:00Z"}};
   fixture.list(api::Kind::kPod, {only_pod("a", leaving, {{"phase", "Running"}})});
   fixture.list(api::Kind::kTrainingJob,
@@ -606,7 +611,7 @@ TEST_CASE("a node where a worker ended twice is blamed where the loop knows of o
                   "failure": {"slot": 0, "exitCode": 1, "node": "n"}})")});
   loop.step();
   REQUIRE(fixture.planned.works.size() == 1);
-  CHECK(fixture.planned.works[0].plan.avoid == std::set<std::string>{"n"});
+  CHECK(fixture.planned.works[0].plan.avoid == std::map<std::string, int>{{"n", 0}});
 }
 
 TEST_CASE("a pod that is made after the CAs were replaced trusts the new ones") {
