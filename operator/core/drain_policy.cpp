@@ -132,10 +132,11 @@ std::string why_no_spare(const JobSnapshot& snapshot, const GangView& gang) {
   return why.empty() ? "" : "there is no room for one more: " + why;
 }
 
-/// What was said before of the same nodes, to where it ends.
+/// What was said before of the same nodes, to where it ends. Workers, who may say `head`, too, have
+/// their say before it.
 std::string said_before(const api::Condition* before, const std::string& head) {
   if (before == nullptr || before->status != "True" || is_cut(*before)) return "";
-  const auto at = before->message.find(head);
+  const auto at = before->message.rfind(head);
   if (at == std::string::npos) return "";
   const auto helps = before->message.find(kHelps, at);
   if (helps == std::string::npos) return before->message.substr(at);

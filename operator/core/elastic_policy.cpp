@@ -89,7 +89,7 @@ void give_back_refused(Draft& draft, const JobSnapshot& snapshot, const GangView
     if (!refused || slot >= slots_of_use(snapshot, gang)) continue;
     drop(draft.status, slot);
     const api::SlotPlacement& place = member.placement;
-    if (!place.node.empty()) draft.avoid.emplace(place.node, place.attempt);
+    if (!place.node.empty()) leave_out(draft.avoid, place.node, place.attempt);
     (fate == Fate::kRefused ? draft.refused : draft.given_up).push_back(slot);
     if (fate != Fate::kGivenUp || !draft.why_given_up.empty()) continue;
     draft.why_given_up = not_started_text(snapshot, member);

@@ -9,6 +9,7 @@
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
+#include "operator/core/plan.h"
 #include "operator/core/progress.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
@@ -257,7 +258,8 @@ std::map<std::string, int> nodes_that_turned_away(const JobSnapshot& snapshot,
                                                   const GangView& gang) {
   std::map<std::string, int> nodes;
   for (const auto& member : gang.members) {
-    if (is_turned_away(member, snapshot)) nodes.emplace(node_of(member), member.placement.attempt);
+    if (!is_turned_away(member, snapshot)) continue;
+    leave_out(nodes, node_of(member), member.placement.attempt);
   }
   return nodes;
 }

@@ -178,8 +178,9 @@ std::string engine_words(const std::string& message) {
     const auto line = parse_json(rest.substr(begin));
     rest = rest.substr(0, begin == 0 ? 0 : begin - 1);
     if (!line || text_in(*line, "level") != "error") continue;
-    const std::string why = text_in(*line, "error");
-    return why.empty() ? text_in(*line, "message") : why;
+    std::string why = text_in(*line, "error");
+    if (why.empty()) why = text_in(*line, "message");
+    if (!why.empty()) return why;
   }
   return message;
 }

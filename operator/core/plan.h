@@ -1,6 +1,7 @@
 // What reconcile decides: actions in the order in which they are applied. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -103,5 +104,11 @@ struct Plan {
 
   bool empty() const { return actions.empty(); }
 };
+
+/// Adds `node` to a Plan::avoid; of several attempts the newest counts.
+inline void leave_out(std::map<std::string, int>& avoid, const std::string& node, int attempt) {
+  int& newest = avoid[node];
+  newest = std::max(newest, attempt);
+}
 
 }  // namespace muster::core

@@ -5,6 +5,7 @@
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
+#include "operator/core/plan.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
 
@@ -125,7 +126,7 @@ std::optional<NotStarted> not_started(const JobSnapshot& snapshot, const GangVie
   for (const auto& member : gang.members) {
     if (!waits_to_start(member, snapshot.job)) continue;
     const api::SlotPlacement& place = member.placement;
-    if (!place.node.empty()) found.nodes.emplace(place.node, place.attempt);
+    if (!place.node.empty()) leave_out(found.nodes, place.node, place.attempt);
     if (!found.message.empty()) continue;
     found.message = not_started_text(snapshot, member) +
                     "; the gang lets go of its nodes, so that others can have them, and is tried "

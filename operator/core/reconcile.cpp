@@ -755,7 +755,11 @@ Plan reconcile(const JobSnapshot& snapshot) {
   tell_drain(plan, snapshot);
   tell_changes(plan, snapshot);
   // Before another place is looked for, and not only by the decision that takes it.
-  if (!snapshot.job.status.finished()) plan.avoid.merge(nodes_that_turned_away(snapshot, gang));
+  if (!snapshot.job.status.finished()) {
+    for (const auto& [node, attempt] : nodes_that_turned_away(snapshot, gang)) {
+      leave_out(plan.avoid, node, attempt);
+    }
+  }
   if (plan.empty()) set_budget(plan, snapshot);
   return plan;
 }

@@ -81,7 +81,7 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
   for (const auto& member : gang.members) {
     if (!is_refused(member)) continue;
     if (lasted(snapshot, facts::unbound(*member.pod)) < words::kUnboundMost) continue;
-    avoid.emplace(member.placement.node, member.placement.attempt);
+    leave_out(avoid, member.placement.node, member.placement.attempt);
     if (!message.empty()) continue;
     message = "worker " + std::to_string(member.placement.slot) + " was not let onto node " +
               member.placement.node + " in " + std::to_string(words::kUnboundMost.count()) +

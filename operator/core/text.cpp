@@ -89,8 +89,12 @@ std::string first_line(std::string_view text, std::size_t most) {
 
 std::string last_line(std::string_view text, std::size_t most) {
   constexpr std::string_view kBlank = " \t\n";
-  const auto last = text.find_last_not_of(kBlank);
-  text = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  const auto says = [](char c) {
+    return is_alnum(c) || (static_cast<unsigned char>(c) & 0x80) != 0;
+  };
+  const auto last = std::find_if(text.rbegin(), text.rend(), says);
+  const auto size = static_cast<std::size_t>(text.rend() - last);
+  text = text.substr(0, std::min(text.find('\n', size), text.size()));
   text.remove_prefix(text.rfind('\n') + 1);  // without one, npos + 1 is 0
   text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
   return head_of(text, most);

@@ -18,7 +18,8 @@ std::string head_of(std::string_view text, std::size_t most);
 std::string tail_of(std::string_view text, std::size_t most);
 /// The first line of head_of().
 std::string first_line(std::string_view text, std::size_t most);
-/// As clean_text, of the last line with more than blanks at most `most` bytes from the front.
+/// As clean_text, of the last line that has letters or digits, and is no border such as torchrun
+/// ends with: at most `most` bytes from the front.
 std::string last_line(std::string_view text, std::size_t most);
 
 /// Whether it may be a condition's or event's reason (CamelCase, at most 128 bytes).

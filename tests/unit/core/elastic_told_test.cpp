@@ -227,6 +227,18 @@ TEST_CASE("who waits for something else than before says so, and the kubelet's t
   CHECK(said_now(job) == waits + "ImagePullBackOff in other words");
 }
 
+TEST_CASE("a worker that says what its gang's message says makes that no longer with each look") {
+  auto job = training(3);
+  cannot_start(job, 2, "CreateContainerError");
+  pod_of(job, 2).message = "no such file";
+  auto report = member_report(0, 0, 1, {0, 1, 2});
+  report.waiting = "x; worker 2 waits: CreateContainerError y";
+  job.report(report);
+  CHECK(said_now(job) ==
+        "2 of 3 workers run; the workers wait: x; worker 2 waits: CreateContainerError y; worker 2 "
+        "waits: CreateContainerError no such file");
+}
+
 TEST_CASE("words that did not fit are said whole when there is room, and no longer than they are") {
   auto job = training(3);
   job.edit().job.spec.worker.min = 3;

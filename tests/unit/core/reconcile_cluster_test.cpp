@@ -457,6 +457,12 @@ TEST_CASE("a node that turns a worker away is left out of the next start, and no
   CHECK(status_of(job.plan()).is_true("Failed"));
 }
 
+TEST_CASE("of the attempts that a node has turned away the newest counts") {
+  std::map<std::string, int> avoid;
+  for (const int attempt : {3, 9, 4}) core::leave_out(avoid, "n", attempt);
+  CHECK(avoid == std::map<std::string, int>{{"n", 9}});
+}
+
 TEST_CASE("a node where the same worker ends twice before the gang runs is left out") {
   auto job = make_job("j").workers(2).placed().running(0).ended(1, 1);
   job.edit().ready_nodes = 2;

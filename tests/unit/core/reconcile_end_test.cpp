@@ -345,6 +345,11 @@ TEST_CASE("of a log's end in place of a last word the sentence gives the line th
       // What its lines mean is its own affair.
       {false, log + "  Segmentation fault\n", "Segmentation fault"},
       {false, "loss is NaN", "loss is NaN"},
+      // What torchrun ends with.
+      {false, "ValueError: no data\n" + std::string(60, '=') + "\n", "ValueError: no data"},
+      {false, "\xC3\xA4\n---\n", "\xC3\xA4"},
+      {true, "{\"level\":\"error\",\"error\":\"an older one\"}\n{\"level\":\"error\"}",
+       "an older one"},
       {false, "why\n" + std::string(400, 'x'), std::string(256, 'x')},
   };
   for (const auto& row : rows) {
