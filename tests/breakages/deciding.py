@@ -355,7 +355,7 @@ BREAKAGES = [
     Breakage("an init container is not hardened", "operator/api/restricted_pod.cpp",
              "    MUSTER_RETURN_IF_ERROR(check_container(first[i], path, false));\n", "", "test_api"),
     Breakage("a replacement comes to the node that has turned the one before away", "operator/core/reconcile.cpp",
-             "  if (!snapshot.job.status.finished()) plan.avoid.merge(nodes_that_turned_away(snapshot, gang));\n", "", "test_core"),
+             "      leave_out(plan.avoid, node, attempt);\n", "", "test_core"),
     Breakage("a node that turned a worker away is left out for as long as nobody takes its place", "operator/runtime/avoided_nodes.cpp",
              "    if (!is_new && attempt <= avoided.attempt) continue;\n", "", "test_runtime"),
     Breakage("labels that are refused hide that a job is being deleted", "operator/api/object_meta.cpp",

@@ -687,7 +687,9 @@ Status Trainer::leave_model(const Sha256Digest& digest) {
   result_.model_path = model_path_;
   Saving saving = Saving::kDone;
   do {
-    MUSTER_RETURN_IF_ERROR(hear_owner(std::as_writable_bytes(std::span(&saving, 1))));
+    // Of its own disk a process knows for itself, whoever was lost meanwhile.
+    const Status heard = hear_owner(std::as_writable_bytes(std::span(&saving, 1)));
+    if (!heard) return own ? heard : own;
   } while (saving == Saving::kUnderWay);
   return follow_owner(own, kModelFiles, long_deadline());
 }

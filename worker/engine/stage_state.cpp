@@ -135,7 +135,9 @@ Status PartsSource::finish() {
 }
 
 Status PartsSource::move(const StatePiece& piece) {
-  if (moved_ > 0 && moved_ % kPiecesTold == 0) {
+  // Of more processes after more pieces: else the news would take longer than the state.
+  const auto between = kPiecesTold * (1 + static_cast<std::size_t>(processes_.size()) / 64);
+  if (moved_ > 0 && moved_ % between == 0) {
     std::byte told{1};
     MUSTER_RETURN_IF_ERROR(
         comm::broadcast(processes_, stamp_, reader_, std::span(&told, 1), deadline_()));

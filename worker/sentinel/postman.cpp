@@ -157,14 +157,18 @@ Result<std::optional<JoinResponse>> Postman::post_join(const JoinRequest& reques
 
 /// Once for all posts, as long as the endpoint is there: so a name server that gives no answer
 /// holds up neither reports nor the end. Nothing ends the system's resolver, so who stops does not
-/// ask it.
+/// ask it, and tries where it was answered before.
 Status Postman::find_endpoint() {
   if (!addresses_.empty()) return {};
   MUSTER_ASSIGN_OR_RETURN(const http::Url url, http::parse_url(options_.endpoint));
-  if (!wait(milliseconds(0))) {
-    return Error(ErrorCode::kUnavailable, url.host + " is not looked up at the end");
-  }
-  MUSTER_ASSIGN_OR_RETURN(addresses_, options_.look_up(url.host));
+  Result<std::vector<std::string>> found =
+      Error(ErrorCode::kUnavailable, url.host + " is not looked up at the end");
+  if (wait(milliseconds(0))) found = options_.look_up(url.host);
+  if (!found && answered_.empty()) return found.error();
+  addresses_ = found ? *std::move(found) : std::vector<std::string>{answered_};
+  // Of several the others may never have answered.
+  const auto last = std::ranges::find(addresses_, answered_);
+  if (last != addresses_.end()) std::rotate(addresses_.begin(), last, last + 1);
   return {};
 }
 
@@ -179,8 +183,8 @@ Result<http::Response> Postman::post(std::string_view path, const std::string& b
   const auto in_url = [](const std::string& host) {
     return host.find(':') == std::string::npos ? host : "[" + host + "]";
   };
-  call.url =
-      (url.tls ? "https://" : "http://") + in_url(addresses_.front()) + port + std::string(path);
+  call.url = (url.tls ? "https://" : "http://") + in_url(addresses_.front()) + port +
+             (url.path == "/" ? "" : url.path) + std::string(path);
   call.server_name = url.host;
   call.headers = {{"host", in_url(url.host) + port}};
   call.body = body;
@@ -189,6 +193,7 @@ Result<http::Response> Postman::post(std::string_view path, const std::string& b
   call.timeout = options_.post_timeout;
   call.body_bytes_max = kMaxJoinAnswerBytes;
   auto answer = client_.exchange(call);
+  if (answer) answered_ = addresses_.front();
   if (!answer) addresses_.erase(addresses_.begin());  // it may have another by now
   return answer;
 }

@@ -97,6 +97,7 @@ class Postman {
   std::optional<WitnessResponse> answer_;       ///< guarded by mutex_
   std::optional<Result<Joined>> joined_;        ///< guarded by mutex_
   std::vector<std::string> addresses_;          ///< of the thread: the endpoint's, best first
+  std::string answered_;                        ///< of the thread: where the last answer came from
   std::string last_state_;                      ///< of the thread: log a state when it changes
   std::string last_report_state_;               ///< likewise
   std::thread thread_;

@@ -323,3 +323,29 @@ TEST_CASE("the endpoint is looked up where its address does not answer, and neve
   CHECK(postman.told() == 1);
   CHECK(looked_up == 2);
 }
+
+TEST_CASE("who ends tries where it was answered before, though the last post got no answer") {
+  std::atomic<bool> is_silent = false;
+  std::vector<http::Responder> unanswered;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    if (is_silent.exchange(false)) return unanswered.push_back(respond);
+    // The next report is due in an hour.
+    respond({200, "application/json", dump_json(to_json(ProgressResponse{3'600'000})), {}});
+  });
+  PostmanOptions options = world.options();
+  options.post_timeout = milliseconds(300);
+  options.look_up = [](const std::string&) -> Result<std::vector<std::string>> {
+    return std::vector<std::string>{"127.0.0.1"};
+  };
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  postman.set_report({}, 1);
+  while (postman.told() < 1) std::this_thread::yield();
+  is_silent = true;
+  postman.ask_witness({});
+  while (is_silent) std::this_thread::yield();
+  postman.set_report({}, 2);
+  postman.finish(seconds(30));
+  CHECK(postman.told() == 2);
+}
