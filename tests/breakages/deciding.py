@@ -256,7 +256,7 @@ BREAKAGES = [
              "test_core"),
     Breakage("a gang goes back to a node that is being emptied", END, "snapshot.unschedulable_nodes.contains(node) || avoid", "avoid",
              "test_core"),
-    Breakage("a node that turns workers away is tried again at once", END, "    if (is_turned_away(member, snapshot)) nodes.emplace(node_of(member), member.placement.attempt);\n", "",
+    Breakage("a node that turns workers away is tried again at once", END, "    leave_out(nodes, node_of(member), member.placement.attempt);\n", "",
              "test_core"),
     Breakage("the deadline runs while a job has given its place back", REPLACE,
              "  if (!may_have_run(snapshot.job.status, gang)) status.start_time.reset();\n", "", "test_core"),
