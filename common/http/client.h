@@ -17,6 +17,7 @@ namespace muster::http {
 struct Call {
   std::string method = "GET";
   std::string url{};
+  std::string address{};         ///< numeric, to connect to; empty = the URL's host, looked up
   std::string body{};            ///< sent as application/json
   std::string bearer_token{};    ///< empty = none
   Headers headers{};             ///< besides those that the other fields make

@@ -63,6 +63,7 @@ Result<std::shared_ptr<Exchange>> Exchange::make(asio::io_context& io, const Cal
 
 Exchange::Exchange(asio::io_context& io, const Call& call, Url url, TlsContext tls, Done done)
     : url_(std::move(url)),
+      address_(call.address.empty() ? url_.host : call.address),
       server_name_(call.server_name.empty() ? url_.host : call.server_name),
       body_bytes_max_(call.body_bytes_max),
       timeout_(call.timeout),
@@ -94,15 +95,15 @@ Exchange::Exchange(asio::io_context& io, const Call& call, Url url, TlsContext t
 void Exchange::start() {
   tcp_stream().expires_after(timeout_);
   error_code wrong;
-  const auto address = asio::ip::make_address(url_.host, wrong);
+  const auto address = asio::ip::make_address(address_, wrong);
   if (!wrong) {
     endpoints_.emplace_back(address, static_cast<std::uint16_t>(url_.port));
     return connect();
   }
   resolver_.async_resolve(
-      url_.host, std::to_string(url_.port),
+      address_, std::to_string(url_.port),
       [self = shared_from_this()](error_code code, const tcp::resolver::results_type& found) {
-        if (code) return self->fail("look up " + self->url_.host, code);
+        if (code) return self->fail("look up " + self->address_, code);
         for (const auto& entry : found) self->endpoints_.push_back(entry.endpoint());
         self->connect();
       });

@@ -54,6 +54,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   Response take_response();
 
   Url url_;
+  std::string address_;  ///< or the name that it is looked up by
   std::string server_name_;
   std::size_t body_bytes_max_;
   milliseconds timeout_;

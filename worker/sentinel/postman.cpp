@@ -178,15 +178,8 @@ Result<http::Response> Postman::post(std::string_view path, const std::string& b
   if (!token) return token.error();
   http::Call call;
   call.method = "POST";
-  MUSTER_ASSIGN_OR_RETURN(const http::Url url, http::parse_url(options_.endpoint));
-  const std::string port = ":" + std::to_string(url.port);
-  const auto in_url = [](const std::string& host) {
-    return host.find(':') == std::string::npos ? host : "[" + host + "]";
-  };
-  call.url = (url.tls ? "https://" : "http://") + in_url(addresses_.front()) + port +
-             (url.path == "/" ? "" : url.path) + std::string(path);
-  call.server_name = url.host;
-  call.headers = {{"host", in_url(url.host) + port}};
+  call.url = options_.endpoint + std::string(path);
+  call.address = addresses_.front();
   call.body = body;
   call.bearer_token = std::move(*token);
   call.ca_certificate = options_.ca_certificate;
