@@ -132,16 +132,12 @@ std::string why_no_spare(const JobSnapshot& snapshot, const GangView& gang) {
   return why.empty() ? "" : "there is no room for one more: " + why;
 }
 
-/// What was said before of the same nodes, to where it ends. Workers, who may say `head`, too, have
-/// their say before it.
+/// What was said before of the same nodes, to where it ends.
 std::string said_before(const api::Condition* before, const std::string& head) {
-  if (before == nullptr || before->status != "True" || is_cut(*before)) return "";
-  const auto at = before->message.rfind(head);
-  if (at == std::string::npos) return "";
-  const auto helps = before->message.find(kHelps, at);
-  if (helps == std::string::npos) return before->message.substr(at);
-  const auto end = before->message.find(';', helps + 1);
-  return before->message.substr(at, end == std::string::npos ? end : end - at);
+  std::string said = said_from(before, head);
+  const auto helps = said.find(kHelps);
+  if (helps != std::string::npos) said.resize(std::min(said.find(';', helps + 1), said.size()));
+  return said;
 }
 
 }  // namespace

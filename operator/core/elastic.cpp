@@ -32,15 +32,10 @@ std::string workers_that(int count, const char* one, const char* more) {
 }
 
 /// What was said first stays said while as many wait for the same: how much room there is changes
-/// with every pod of every other job, and each change would be a write. Of the last words of a
-/// message; those that were cut are said anew. What workers say stands before them, and may say
-/// `head`, too.
+/// with every pod of every other job, and each change would be a write. Of a message's last words.
 std::string kept_or(const api::Condition* before, const std::string& head,
                     const std::string& text) {
-  if (before != nullptr && before->status == "True" && !is_cut(*before)) {
-    const auto at = before->message.rfind(head);
-    if (at != std::string::npos) return before->message.substr(at);
-  }
+  if (std::string said = said_from(before, head); !said.empty()) return said;
   return text.empty() ? "" : head + text;
 }
 

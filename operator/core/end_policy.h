@@ -31,7 +31,8 @@ struct Failure {
   bool counts() const { return !planned && !node_lost && !disrupted && !turned_away; }
 };
 
-/// Nodes whose kubelets did not let in workers that are still members, and an attempt of these.
+/// Nodes whose kubelets did not let in workers that are still members, and the newest attempt of
+/// these.
 std::map<std::string, int> nodes_that_turned_away(const JobSnapshot& snapshot,
                                                   const GangView& gang);
 

@@ -44,8 +44,12 @@ void set_condition(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
   *found = std::move(next);
 }
 
-bool is_cut(const api::Condition& condition) {
-  return condition.message.size() >= words::kMaxMessageBytes;
+std::string said_from(const api::Condition* condition, const std::string& head) {
+  if (condition == nullptr || condition->status != "True") return "";
+  const std::string& message = condition->message;
+  const auto at = message.rfind(head);
+  const bool is_whole = message.size() < words::kMaxMessageBytes;
+  return is_whole && at != std::string::npos ? message.substr(at) : "";
 }
 
 Json merge_patch(const Json& from, const Json& to) {

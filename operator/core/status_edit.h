@@ -22,8 +22,10 @@ struct ConditionEdit {
 void set_condition(api::TrainingJobStatus& status, const JobSnapshot& snapshot,
                    const ConditionEdit& edit);
 
-/// Whether its message had more to say than there is room for.
-bool is_cut(const api::Condition& condition);
+/// What a condition that is True says from `head` on, where it is said last: what workers say
+/// stands before it, and may be the same. Empty: it says nothing of the kind, or had more to say
+/// than there is room for, and does not end as it would have.
+std::string said_from(const api::Condition* condition, const std::string& head);
 
 /// Kubernetes stores whole seconds; anything finer would never compare equal again.
 WallTime whole_seconds(WallTime time);

@@ -507,6 +507,8 @@ BREAKAGES = [
              "if (!addresses_.empty()) return {};", "addresses_.clear();", "test_sentinel"),
     Breakage("who ends waits for a name server", "worker/sentinel/postman.cpp",
              "if (wait(milliseconds(0))) found =", "found =", "test_sentinel"),
+    Breakage("who ends forgets where the endpoint has answered", "worker/sentinel/postman.cpp",
+             "  if (answer) answered_ = addresses_.front();\n", "", "test_sentinel"),
     Breakage("an endpoint is talked to where it is no more", "worker/sentinel/postman.cpp",
              "  if (!answer) addresses_.erase(addresses_.begin());", "  (void)answer;", "test_sentinel"),
     Breakage("a report goes out although the endpoint asks for fewer", "worker/sentinel/postman.cpp",

@@ -47,8 +47,6 @@ class WatchedSource final : public StateSource {
   const std::function<Status()> before_;
 };
 
-double seconds_of(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
 bool are_finite(std::span<const float> values, const std::function<void()>& on_alive) {
   bool is_finite = true;
   in_pieces(values.size(), on_alive, [&](std::size_t begin, std::size_t end) {

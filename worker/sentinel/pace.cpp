@@ -248,7 +248,7 @@ std::vector<Wait> PaceBook::times_of_arrivals() const {
     bytes.push_back(0);
     for (const Arrival& one : entry.sample.arrivals) bytes.back() += one.bytes;
   }
-  const double seconds_each = std::chrono::duration<double>(times.front().time).count();
+  const double seconds_each = seconds_of(times.front().time);
   const Wait all{last.rank, to_micros(usual(std::move(bytes)) / kMebibyte * seconds_each)};
   if (times.size() >= kMostWaits) times.erase(times.begin() + 1, times.end() - (kMostWaits - 2));
   times.push_back(all);
