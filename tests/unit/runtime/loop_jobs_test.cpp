@@ -84,13 +84,19 @@ struct JobsFixture {
            "resources": {"cpu": ")" +
            cpus + R"(", "memory": "1Gi"}}}, "status": )" + status + "}";
   }
-  /// Of job a: carried out, with nothing written yet.
+  /// Carried out, with nothing written yet.
   static runtime::ApplyDone done_of(const runtime::Work& work) {
     runtime::ApplyDone done;
     done.key = work.key;
-    done.uid = "u-a";
+    done.uid = work.uid;
     done.pass = work.plan.pass;
     return done;
+  }
+  /// All that is planned, likewise.
+  void carry_out() {
+    for (const runtime::Work& work : std::exchange(planned.works, {})) {
+      REQUIRE(mailbox.post(done_of(work)));
+    }
   }
   /// Of job a, which wants so many processors: the API server tells of what was written.
   void see_at_once(runtime::ApplyDone& done, const core::PatchStatus& patch, const char* cpus) {
@@ -102,6 +108,15 @@ struct JobsFixture {
 
   int version = 1;  ///< of job a
 };
+
+/// How many looks at jobs the loop has been asked for.
+int looks_by(const runtime::Metrics& metrics) {
+  const std::string page = metrics.render();
+  const std::string of = "workqueue_adds_total{name=\"trainingjob\"} ";
+  const auto at = page.find(of);
+  REQUIRE(at != std::string::npos);
+  return std::stoi(page.substr(at + of.size()));
+}
 
 }  // namespace
 
@@ -136,11 +151,7 @@ TEST_CASE("the room of a worker that has ended stays its gang's until the gang h
   pod["metadata"]["uid"] = "u-pod";
   pod["status"] = *parse_json(R"({"phase": "Failed", "containerStatuses": [{"name": "worker",
       "state": {"terminated": {"exitCode": 1}}}]})");
-  for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-    runtime::ApplyDone done = JobsFixture::done_of(work);
-    done.uid = work.uid;
-    REQUIRE(fixture.mailbox.post(std::move(done)));
-  }
+  fixture.carry_out();
   fixture.list(api::Kind::kPod, {dump_json(pod)});
   loop.step();
   CHECK(fixture.planned.places_of("a") == std::vector<std::string>{"n"});
@@ -363,11 +374,7 @@ TEST_CASE("a new leader goes on counting how long a pod does not start, and asks
   CHECK_FALSE(lets_go("a"));
   // A pod that comes later is timed from when it is seen, whatever others' clocks say.
   fixture.list(api::Kind::kPod, {pod_since("a", seconds(590)), pod_since("b", seconds(100'000))});
-  for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-    runtime::ApplyDone done = JobsFixture::done_of(work);
-    done.uid = work.uid;
-    REQUIRE(fixture.mailbox.post(std::move(done)));
-  }
+  fixture.carry_out();
   fixture.clock.advance(seconds(10));
   loop.step();
   CHECK(lets_go("a"));
@@ -399,20 +406,12 @@ TEST_CASE("a node that turns is news to the jobs that have something there, and 
   const auto settle = [&] {
     for (int i = 0; i < 5; ++i) {
       loop.step();
-      for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-        runtime::ApplyDone done = JobsFixture::done_of(work);
-        done.uid = work.uid;
-        REQUIRE(fixture.mailbox.post(std::move(done)));
-      }
+      fixture.carry_out();
     }
   };
   const auto looks = [&] {
     settle();
-    const std::string page = metrics.render();
-    const std::string of = "workqueue_adds_total{name=\"trainingjob\"} ";
-    const auto at = page.find(of);
-    REQUIRE(at != std::string::npos);
-    return std::stoi(page.substr(at + of.size()));
+    return looks_by(metrics);
   };
   const auto turn = [&](const std::string& name, const std::string& ready) {
     runtime::WatchBatch batch{api::Kind::kNode, {}};
@@ -454,9 +453,7 @@ TEST_CASE("how far the training has come is looked at once a second, other news 
     return fixture.planned.works.size();
   };
   const auto settle = [&] {
-    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-      REQUIRE(fixture.mailbox.post(JobsFixture::done_of(work)));
-    }
+    fixture.carry_out();
     loop.step();
   };
   loop.step();
@@ -513,11 +510,7 @@ void let_train(JobsFixture& fixture, runtime::OperatorLoop& loop, const Json& wo
   fixture.list(api::Kind::kTrainingJob, jobs);
   loop.step();
   while (!fixture.planned.works.empty()) {
-    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-      runtime::ApplyDone done = JobsFixture::done_of(work);
-      done.uid = work.uid;
-      REQUIRE(fixture.mailbox.post(std::move(done)));
-    }
+    fixture.carry_out();
     loop.step();
   }
 }
@@ -544,18 +537,15 @@ TEST_CASE("a job whose progress waits for its turn is not looked at before that"
   runtime::OperatorLoop loop(options);
   let_train(fixture, loop, Json::object());
   for (std::size_t i = 0; i < kTrain; ++i) REQUIRE(fixture.mailbox.post(first_step(i)));
-  const auto looks = [&] {
-    const std::string page = metrics.render(), of = "workqueue_adds_total{name=\"trainingjob\"} ";
-    return std::stoul(page.substr(page.find(of) + of.size()));
-  };
   MonoTime next = loop.step();
   for (std::size_t written = 10; written < kTrain; written += 10) {
     CHECK(fixture.planned.works.size() == written);
     CHECK(next <= fixture.clock.mono_now() + seconds(1));
-    const std::size_t before = looks();
+    const int before = looks_by(metrics);
     fixture.clock.advance(seconds(1));
     next = loop.step();
-    CHECK(looks() - before == std::min<std::size_t>(10, kTrain - written));
+    CHECK(looks_by(metrics) - before ==
+          static_cast<int>(std::min<std::size_t>(10, kTrain - written)));
   }
   CHECK(fixture.planned.works.size() == kTrain);
 }
@@ -585,7 +575,6 @@ TEST_CASE("a disruption budget and what workers tell do not wait for a turn to w
   for (int second = 0; second < 5; ++second) {
     for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
       runtime::ApplyDone applied = JobsFixture::done_of(work);
-      applied.uid = work.uid;
       applied.budget = 1;
       REQUIRE(fixture.mailbox.post(std::move(applied)));
       for (const auto& action : work.plan.actions) {
@@ -697,9 +686,7 @@ TEST_CASE("a gang that a leader with an older Secret serves has its own key when
   fixture.list_node();
   fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1", dump_json(status))});
   const auto step = [&] {
-    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-      REQUIRE(fixture.mailbox.post(JobsFixture::done_of(work)));
-    }
+    fixture.carry_out();
     loop.step();
     return told.gangs.size();
   };
