@@ -79,8 +79,8 @@ class Dashboard:
             {"unit": unit}, {"format": "heatmap"})
 
     def table(self, title, description, columns, w=WIDTH, h=8):
-        """`columns`: (name, unit, query), of which the first has a value of every job: its namespace is the one that is
-        shown. Rows are joined by training_job, which leads to the job's own dashboard."""
+        """`columns`: (name, unit, query), each by namespace and training_job. A row is what has the same values of both: a
+        join by one field would take jobs of the same name for one. The name leads to the job's own dashboard."""
         link = ("/d/muster-job?var-datasource=${datasource}&var-namespace=${__data.fields.namespace}"
                 "&var-training_job=${__data.fields.training_job}&${__url_time_range}")
         overrides = [{"matcher": {"id": "byName", "options": "training_job"},
@@ -90,10 +90,7 @@ class Dashboard:
                       for i, (name, unit, _) in enumerate(columns)]
         self._panel("table", title, description, {"unit": "none"}, [(q, "") for _, _, q in columns], w, h,
                     {"showHeader": True, "cellHeight": "sm"}, None, {"format": "table", "instant": True, "range": False},
-                    overrides, [{"id": "joinByField", "options": {"byField": "training_job", "mode": "outer"}},
-                                {"id": "organize", "options": {"excludeByName": {"Time": True, **{
-                                    f"Time {i + 1}": True for i in range(len(columns))}, **{
-                                    f"namespace {i + 2}": True for i in range(len(columns) - 1)}}}}])
+                    overrides, [{"id": "merge", "options": {}}, {"id": "organize", "options": {"excludeByName": {"Time": True}}}])
 
     def _panel(self, kind, title, description, defaults, queries, w, h, options, more_defaults=None, target=None,
                overrides=(), transformations=()):

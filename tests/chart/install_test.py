@@ -139,9 +139,11 @@ def wait_for_policies():
 
 
 def install(*arguments, program="helm"):
-    helm("install", "muster", CHART, *arguments, program=program)
+    """What helm says after it."""
+    said = helm("install", "muster", CHART, *arguments, program=program)
     wait_for("the kind is served", lambda: call("GET", JOBS)[0] == 200, POLICY_SECONDS)
     wait_for("alice may edit", lambda: call("GET", JOBS, user="alice")[0] == 200, POLICY_SECONDS)
+    return said
 
 
 def uninstall(program="helm"):
@@ -640,8 +642,10 @@ class Lifecycle(unittest.TestCase):
         wait_for("the garbage collector deletes it", lambda: call("GET", JOBS + "/older")[0] == 404, 60)
 
     def test_a_namespaced_operator_keeps_to_its_namespace(self):
-        install("--set", "rbac.namespaced=true,watchNamespace=team")
+        said = install("--set", "rbac.namespaced=true,watchNamespace=team")
         self.addCleanup(uninstall)
+        for command in ("apply -f", "get trainingjobs", "logs -l"):
+            self.assertRegex(said, rf"kubectl {command} .* -n team\n")
         wait_for_policies()
         body = pod(labels={"muster.dev/job-uid": "u"})
         # The policies of an earlier installation may be held for a moment longer.

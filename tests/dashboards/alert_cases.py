@@ -72,13 +72,21 @@ CASES = {
          f'muster_worker_logical_rank_computations_total{{{JOB},slot="3",process="0"}}': "0x130",
          # Its steps are as long as the others', with a quarter of the work.
          **{f'muster_worker_logical_rank_computations_total{{{JOB},slot="{slot}",process="0"}}':
-            "0+240x20 4800+60x50 7800+240x60" if slot == 2 else "0+240x130" for slot in range(3)}},
-        [("20m", 0), ("30m", 0), ("60m", 1), ("100m", 0)]),
+            "0+240x20 4800+60x50 7800+240x60" if slot == 2 else "0+240x130" for slot in range(3)},
+         # Of two processes one needs twice as long.
+         **{f'muster_worker_phase_seconds_sum{{namespace="n",training_job="pair",slot="{slot}",process="0",phase="compute"}}':
+            "0+6x130" for slot in range(2)},
+         **{f'muster_worker_logical_rank_computations_total{{namespace="n",training_job="pair",slot="{slot}",process="0"}}':
+            "0+240x20 4800+120x50 10800+240x60" if slot == 1 else "0+240x130" for slot in range(2)}},
+        [("20m", 0), ("30m", 0), ("60m", 2), ("100m", 0)]),
     "MusterCheckpointTooOld": (
         {f"muster_job_checkpoint_timestamp_seconds{{{JOB}}}": "0x90 5400x30",
          f'muster_job_condition{{{JOB},type="Running",status="true"}}': "1x120",
          'muster_job_checkpoint_timestamp_seconds{namespace="n",training_job="over"}': "0x120",
          'muster_job_condition{namespace="n",training_job="over",type="Running",status="true"}': "0x200",
+         # Its checkpoint was old already when it went on after a long wait; the next one comes in time.
+         'muster_job_checkpoint_timestamp_seconds{namespace="n",training_job="resumed"}': "0x160 9600x60",
+         'muster_job_condition{namespace="n",training_job="resumed",type="Running",status="true"}': "0x120 1x100",
          # Its first checkpoint never comes, but at the end; the others want none, have no step yet, or wait.
          'muster_job_checkpoint_step{namespace="n",training_job="never"}': "_x100 -1x100 50x20",
          'muster_job_phase_seconds_total{namespace="n",training_job="never",phase="Running"}': "_x100 0+60x120",
@@ -94,11 +102,16 @@ CASES = {
         {f"muster_job_productive_seconds_total{{{JOB}}}": "0+54x90 4860+12x120 6300+54x120",
          f'muster_job_phase_seconds_total{{{JOB},phase="Running"}}': "0+60x330",
          f"muster_job_progress_timestamp_seconds{{{JOB}}}": "0+60x330",
+         # Two hours in a queue, then it trains well.
+         'muster_job_productive_seconds_total{namespace="n",training_job="queued"}': "0x120 0+54x210",
+         'muster_job_phase_seconds_total{namespace="n",training_job="queued",phase="Waiting"}': "0+60x120 7200x210",
+         'muster_job_phase_seconds_total{namespace="n",training_job="queued",phase="Running"}': "0x120 0+60x210",
+         'muster_job_progress_timestamp_seconds{namespace="n",training_job="queued"}': "_x121 7200+60x210",
          # A suspended job spends nothing.
          'muster_job_productive_seconds_total{namespace="n",training_job="asleep"}': "0x330",
          'muster_job_phase_seconds_total{namespace="n",training_job="asleep",phase="Suspended"}': "0+60x330",
          'muster_job_progress_timestamp_seconds{namespace="n",training_job="asleep"}': "0x330"},
-        [("90m", 0), ("120m", 0), ("190m", 1), ("300m", 0)]),
+        [("90m", 0), ("120m", 0), ("152m", 1), ("190m", 1), ("300m", 0)]),
     "MusterQueueBudgetNearlySpent": (
         {'muster_queue_spent{training_queue="q",currency="USD",job="m",instance="a"}': "0+10x100 0x20",
          'muster_queue_budget{training_queue="q",currency="USD",job="m",instance="a"}': "1000x120",

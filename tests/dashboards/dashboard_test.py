@@ -47,7 +47,7 @@ PLAIN_COUNTERS = {"muster_worker_stall_seconds_total", "muster_worker_respawns_t
 # dashboard shows everything on purpose.
 MATCHERS = {"muster-operator": ["job", "instance"], "muster-job": ["namespace", "training_job"], "muster-cluster": []}
 FUNCTIONS = {"sum", "rate", "max", "min", "by", "on", "ignoring", "group_left", "histogram_quantile", "quantile", "time",
-             "topk", "count", "max_over_time", "and", "or", "unless", "without", "increase", "changes", "absent", "label_values", "bool"}
+             "topk", "count", "max_over_time", "min_over_time", "and", "or", "unless", "without", "increase", "changes", "absent", "label_values", "bool"}
 
 # Of what a laptop has not; tests/cluster/monitors_test.py scrapes them.
 IN_CLUSTERS_ONLY = {"muster_guardrail_missing"}
@@ -152,6 +152,14 @@ class Lint(unittest.TestCase):
                     self.assertTrue(panel["fieldConfig"]["defaults"].get("unit"), "no unit")
                     self.assertTrue(panel["targets"])
                     self.assertEqual(len({t["refId"] for t in panel["targets"]}), len(panel["targets"]))
+
+    def test_a_row_of_a_table_is_one_job_though_others_have_its_name(self):
+        tables = [panel for d in self.each() for panel in panels(d) if panel["type"] == "table"]
+        self.assertEqual(len(tables), 1)
+        for panel in tables:
+            self.assertEqual([t["id"] for t in panel["transformations"]], ["merge", "organize"])   # merge: by all labels
+            for target in panel["targets"]:
+                self.assertIn("by (namespace, training_job)", target["expr"])
 
     def test_links_lead_to_dashboards_of_ours_with_variables_that_they_have(self):
         variables = {d["uid"]: {v["name"] for v in d["templating"]["list"]} for d in self.each()}
