@@ -111,7 +111,7 @@ CASES = {
          'muster_job_productive_seconds_total{namespace="n",training_job="asleep"}': "0x330",
          'muster_job_phase_seconds_total{namespace="n",training_job="asleep",phase="Suspended"}': "0+60x330",
          'muster_job_progress_timestamp_seconds{namespace="n",training_job="asleep"}': "0x330"},
-        [("90m", 0), ("120m", 0), ("152m", 1), ("190m", 1), ("300m", 0)]),
+        [("90m", 0), ("120m", 0), ("152m", 0), ("190m", 1), ("300m", 0)]),
     "MusterQueueBudgetNearlySpent": (
         {'muster_queue_spent{training_queue="q",currency="USD",job="m",instance="a"}': "0+10x100 0x20",
          'muster_queue_budget{training_queue="q",currency="USD",job="m",instance="a"}': "1000x120",
