@@ -30,6 +30,8 @@ bool waits_for_room(const api::TrainingJob& job) {
 Result<std::string> expected_start(Kubectl& kubectl, const api::TrainingJob& job) {
   if (!waits_for_room(job)) return std::string();
   MUSTER_ASSIGN_OR_RETURN(PlanCluster cluster, read_live_cluster(kubectl));
+  // The rest is computing, which may take minutes, and the page, which is the last to be written.
+  kubectl.let_signals_end();
   // What the operator's rules say to its log is no news to whoever asks.
   configure_log(LogLevel::kError, {{"component", "muster-describe"}});
   MUSTER_ASSIGN_OR_RETURN(PlanForecast told, forecast_waiting(cluster, job.meta.key()));

@@ -30,8 +30,6 @@ struct KubeCommands::Options {
   PlanOptions plan;
   /// Set by the subcommand that was given.
   std::function<int(Kubectl&, const Display&)> chosen;
-  /// A plan over a saved cluster needs no kubectl.
-  bool is_offline() const { return !plan.cluster.empty(); }
 };
 
 namespace {
@@ -226,6 +224,9 @@ KubeCommands::~KubeCommands() = default;
 
 bool KubeCommands::is_chosen() const { return static_cast<bool>(options_->chosen); }
 
+/// A plan over a saved cluster.
+bool KubeCommands::is_offline() const { return !options_->plan.cluster.empty(); }
+
 int KubeCommands::run(const KubeEnvironment& environment) {
   Display display;
   if (environment.stdout_is_terminal) {
@@ -237,7 +238,7 @@ int KubeCommands::run(const KubeEnvironment& environment) {
         !is_dumb && (no_colour == environment.variables.end() || no_colour->second.empty());
   }
   options_->plan.namespace_name = options_->flags.namespace_name;
-  if (options_->is_offline()) {
+  if (is_offline()) {
     const int planned = plan_command(nullptr, options_->plan, display);
     (void)flush();
     return planned;

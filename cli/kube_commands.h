@@ -17,7 +17,7 @@ namespace muster::cli {
 struct KubeEnvironment {
   std::map<std::string, std::string> variables;
   const Clock* clock = nullptr;
-  int signal_fd = -1;  ///< as RunOptions::signal_fd
+  int signal_fd = -1;  ///< as Kubectl::Setting's
   bool stdout_is_terminal = false;
   std::size_t width = 0;  ///< of the terminal, in columns; 0: not known
 };
@@ -32,6 +32,9 @@ class KubeCommands {
 
   /// Whether one of them was given.
   bool is_chosen() const;
+  /// Whether it starts no kubectl: then nothing asks for signals, and they must end it by
+  /// themselves.
+  bool is_offline() const;
   /// Runs it and returns the exit code. Blocks: on the cluster.
   int run(const KubeEnvironment& environment);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 
@@ -274,6 +275,14 @@ bool Kubectl::take_signal() {
     was_interrupted_ = true;
   }
   return was_interrupted_;
+}
+
+void Kubectl::let_signals_end() const {
+  if (setting_.signal_fd < 0) return;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 Result<KubeProcess> Kubectl::start(const KubectlCall& call, bool inherits_output) const {

@@ -45,7 +45,7 @@ class Kubectl {
     std::map<std::string, std::string> environment;  ///< muster's own; KUBECTL and PATH are used
     KubectlFlags flags;
     const Clock* clock = nullptr;
-    /// A signalfd of SIGINT and SIGTERM, which are blocked; -1: none.
+    /// A signalfd of SIGINT, SIGTERM and SIGHUP, which are blocked; -1: none.
     int signal_fd = -1;
   };
   /// Errors: kNotFound: there is no kubectl where $KUBECTL or PATH say.
@@ -66,6 +66,9 @@ class Kubectl {
   int signal_fd() const { return setting_.signal_fd; }
   /// Takes a signal that has come; whether there was one since the start.
   bool take_signal();
+  /// For whoever asks the cluster nothing more and has nothing to leave in order: from here on
+  /// those signals end the process by themselves, also one that has come and was not taken.
+  void let_signals_end() const;
   /// The namespace that kubectl would use, for sentences: the flag, else the context's own.
   std::string namespace_in_use();
 

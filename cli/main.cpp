@@ -49,8 +49,11 @@ constexpr const char* kRunFooter =
     "output directory gets model.safetensors, report.json, logs/ and checkpoints/. On SIGUSR1 the\n"
     "job is resized to what spec.worker.count in FILE says now, between min and max.";
 
+/// A reader that went away is an error of a write.
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
 /// Blocks SIGINT, SIGTERM, SIGHUP and `others` in this thread and all that it will start, and gives
-/// the descriptor that tells of them.
+/// the descriptor that tells of them. For commands that read it: any other could not be ended.
 int block_signals(std::initializer_list<int> others = {}) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -61,7 +64,7 @@ int block_signals(std::initializer_list<int> others = {}) {
   if (hang_up.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
   for (const int number : others) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_broken_pipes();
   return signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -92,16 +95,23 @@ std::string usage_name(const char* path) {
   return own.ends_with("kubectl-muster") ? "kubectl muster" : "muster";
 }
 
+/// Of a command that has nothing to leave in order: signals end it by themselves.
 muster::cli::KubeEnvironment kube_environment(const muster::Clock& clock) {
+  ignore_broken_pipes();
   muster::cli::KubeEnvironment environment;
   environment.variables = own_environment();
   environment.clock = &clock;
-  environment.signal_fd = block_signals();
   environment.stdout_is_terminal = isatty(STDOUT_FILENO) == 1;
   if (environment.stdout_is_terminal) {
     environment.width = muster::cli::terminal_columns(STDOUT_FILENO);
   }
   return environment;
+}
+
+int run_kube(muster::cli::KubeCommands& kube, const muster::Clock& clock) {
+  auto environment = kube_environment(clock);
+  if (!kube.is_offline()) environment.signal_fd = block_signals();
+  return kube.run(environment);
 }
 
 void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
@@ -324,7 +334,7 @@ int main(int argc, char** argv) {
     return muster::cli::end_output(0);
   }
   if (tokenize->parsed()) return muster::cli::tokenize_command(texts);
-  if (kube.is_chosen()) return muster::cli::end_output(kube.run(kube_environment(clock)));
+  if (kube.is_chosen()) return muster::cli::end_output(run_kube(kube, clock));
   if (simulate->parsed()) {
     const auto environment = kube_environment(clock);
     return muster::cli::end_output(muster::cli::simulate_command(

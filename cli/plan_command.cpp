@@ -60,6 +60,8 @@ Result<int> plan(Kubectl* kubectl, const PlanOptions& options, const Display& di
   manifest.json["metadata"]["namespace"] = name_space;
   auto cluster = kubectl == nullptr ? saved_cluster(options.cluster) : read_live_cluster(*kubectl);
   if (!cluster) return cluster.error();
+  // The rest is computing, which may take minutes and writes nothing but its result.
+  if (kubectl != nullptr) kubectl->let_signals_end();
   if (!options.price_list.empty()) {
     auto prices = runtime::read_price_file(options.price_list);
     if (!prices) return prices.error();
