@@ -44,6 +44,8 @@ class LogMerger {
   /// Do not feed now: enough of this stream waits for others.
   bool is_full(int id) const;
   bool is_empty() const { return streams_.empty(); }
+  /// Whether `id` was opened and is not forgotten: lines of it may still come.
+  bool has(int id) const { return streams_.contains(id); }
 
   /// Hands out, in order, every line that need not wait any longer; closed streams without lines
   /// are forgotten.

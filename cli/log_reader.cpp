@@ -108,6 +108,7 @@ Status LogReader::hand_on() {
     if (options_.follows) last_lines_[log_name(pod)] = {line.stream, line.time_ns, line.stamp, ""};
     is_heard = is_heard && emit_(pod, line);
   });
+  std::erase_if(pods_, [this](const auto& entry) { return !merger_.has(entry.first); });
   return is_heard ? Status() : interrupted();
 }
 

@@ -32,11 +32,13 @@ class LogReader {
   LogReader(Kubectl& kubectl, const LogReaderOptions& options, Emit emit);
 
   /// Starts to read a pod's log; once more when a reader that followed has lost it: then from its
-  /// last line on. Errors: kIo.
+  /// last line on. Whoever adds bounds how many are read at once. Errors: kIo.
   Status add(const PodView& pod);
   /// Whether this pod's log is being read now.
   bool is_reading(const PodView& pod) const;
   bool is_reading() const { return !sources_.empty(); }
+  /// How many logs are being read now, each through a kubectl of its own.
+  std::size_t count() const { return sources_.size(); }
   /// Whether the last attempt to read this pod's log ended early.
   bool has_failed(const PodView& pod) const { return failed_.contains(log_name(pod)); }
 

@@ -26,6 +26,11 @@ std::string label_of(const PodView& pod) {
   return is_worker ? label : label + "/" + pod.log_container();
 }
 
+/// Of a pod that is over, the API server is asked even if nothing says that it ever ran.
+bool may_have_log(const PodView& pod) {
+  return pod.has_log() || (pod.is_over() && pod.chosen.empty());
+}
+
 class Logs {
  public:
   Logs(Kubectl& kubectl, const LogsOptions& options, const Display& display)
@@ -49,6 +54,7 @@ class Logs {
   Status finish(LogReader& reader);
   void tell_waiting();
   void tell_once(const std::string& text);
+  void tell_too_many();
   LogReaderOptions reader_options(bool follows) const {
     return {follows, options_.tail, options_.since};
   }
@@ -63,6 +69,7 @@ class Logs {
   std::size_t label_width_ = 0;
   std::string told_;
   bool lacks_logs_ = false;
+  bool told_too_many_ = false;
 };
 
 bool Logs::is_wanted(const PodView& pod) const {
@@ -168,7 +175,7 @@ Status Logs::show_ended() {
   LogReader reader(kubectl_, reader_options(false),
                    [this](const PodView& pod, const LogLine& line) { return show(pod, line); });
   for (const PodView& pod : pods_) {
-    if (pod.has_log() || (pod.is_over() && pod.chosen.empty())) {
+    if (may_have_log(pod)) {
       MUSTER_RETURN_IF_ERROR(reader.add(pod));
     } else {
       tell("muster: " + (pod.chosen.empty() ? "" : "container " + pod.chosen + " of ") + "worker " +
@@ -182,10 +189,22 @@ Status Logs::show_ended() {
   return finish(reader);
 }
 
+void Logs::tell_too_many() {
+  if (told_too_many_) return;
+  told_too_many_ = true;
+  tell("muster: more than " + std::to_string(kMostLogs) +
+       " logs; the others are read when one of these has ended; choose with --slot");
+}
+
 Status Logs::start_new(LogReader& reader) {
   for (const PodView& pod : pods_) {
     const bool is_readable = pod.has_log() || (pod.is_over() && pod.end && pod.chosen.empty());
     if (!is_readable || done_.contains(log_name(pod)) || reader.is_reading(pod)) continue;
+    // Its turn comes when another has ended.
+    if (reader.count() >= kMostLogs) {
+      tell_too_many();
+      break;
+    }
     MUSTER_RETURN_IF_ERROR(reader.add(pod));
     // Once over, a log that was opened is read to its end; before, its reader may lose it.
     if (pod.end || pod.is_over()) done_.insert(log_name(pod));
@@ -242,8 +261,8 @@ Status Logs::check_container() const {
 Status Logs::run() {
   MUSTER_RETURN_IF_ERROR(look());
   MUSTER_RETURN_IF_ERROR(check_container());
-  const auto readable = static_cast<std::size_t>(
-      std::count_if(pods_.begin(), pods_.end(), [](const PodView& pod) { return pod.has_log(); }));
+  const auto readable =
+      static_cast<std::size_t>(std::count_if(pods_.begin(), pods_.end(), may_have_log));
   if (readable > kMostLogs) {
     return Error(ErrorCode::kTooLarge, "the job has " + std::to_string(readable) +
                                            " logs; at most " + std::to_string(kMostLogs) +

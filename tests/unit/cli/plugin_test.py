@@ -5,6 +5,8 @@
 """
 
 import datetime
+import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -98,16 +101,25 @@ class PluginTest(unittest.TestCase):
     def start(self, *arguments, through=(), **how):
         process = subprocess.Popen([*through, os.path.join(os.path.abspath(self.bin_dir), "muster"), *arguments], text=True,
                                    env=self.environment(), cwd=self.directory, stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+                                   stdout=subprocess.PIPE, **{"stderr": subprocess.PIPE, **how})
         self.addCleanup(process.kill)
         return process
 
     def calls(self):
+        if not os.path.exists(self.path("calls.jsonl")):
+            return []
         with open(self.path("calls.jsonl"), encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
             return [json.loads(line) for line in file]
 
-    def calls_of(self, verb):
-        return [call for call in self.calls() if verb in call["args"]]
+    def calls_of(self, *words):
+        return [call for call in self.calls() if all(word in call["args"] for word in words)]
+
+    def wait_until(self, is_so):
+        due = time.monotonic() + DEADLINE
+        while not is_so():
+            self.assertLess(time.monotonic(), due, "it did not come to that")
+            time.sleep(0.02)
 
 
 class GetTest(PluginTest):
@@ -500,6 +512,35 @@ class LogsTest(PluginTest):
         out, err = process.communicate(timeout=DEADLINE)
         self.assertEqual((process.returncode, out), (0, "worker-0 | second\nworker-0 | third\n"))
         self.assertIn("no worker is there yet; waiting", err)
+
+    def test_of_many_workers_that_start_at_once_so_many_are_followed_as_kubectls_may_run(self):
+        os.mkfifo(self.path("log"))
+        self.answer("get trainingjobs", job(RUNNING))
+        self.answer("get pods", items(), times=1)
+        self.answer("get pods", items(*(pod(slot) for slot in range(65))), times=2)
+        self.answer("get pods", items(pod(64)))
+        self.answer("^logs ", fifo="log", times=64)
+        self.logs(64, (1, "its turn"))
+        with open(self.path("err"), "w+", encoding="utf-8") as err:
+            process = self.start("logs", "digits", "-f", stderr=err)
+            self.wait_until(lambda: len(self.calls_of("get", "pods")) > 3 and len(self.calls_of("logs")) >= 64)
+            self.assertEqual(len(self.calls_of("logs")), 64)
+
+            def end_logs():
+                """Those that wait at the pipe read that there is nothing more."""
+                try:
+                    os.close(os.open(self.path("log"), os.O_WRONLY | os.O_NONBLOCK))
+                except OSError as error:
+                    self.assertEqual(error.errno, errno.ENXIO)  # nobody waits there now
+                return len(self.calls_of("logs")) > 64
+
+            self.wait_until(end_logs)
+            self.assertEqual(process.stdout.readline(), "worker-64 | its turn\n")
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 0)
+            process.communicate()
+            err.seek(0)
+            self.assertEqual(err.read().count("more than 64 logs; "), 1)
 
     def test_a_worker_that_leaves_while_its_log_is_followed_is_no_failure(self):
         self.answer("get trainingjobs", job(RUNNING), times=2)
