@@ -35,6 +35,7 @@ class Get {
   std::vector<std::string> columns() const { return job_columns(table_options()); }
   std::vector<std::string> arguments(const std::vector<std::string>& names) const;
   bool is_wanted(const std::string& name) const;
+  int ending(const Error& error) const;
   Status list();
   Status watch();
   Status take_event(std::string_view document);
@@ -129,6 +130,11 @@ Status Get::watch() {
   }
 }
 
+/// A signal is how a watch ends; a list that it ends is not whole.
+int Get::ending(const Error& error) const {
+  return options_.watches && error.code() == ErrorCode::kAborted ? 0 : tell_error(error);
+}
+
 int Get::run() {
   for (const std::string& name : options_.names) {
     if (const Status good = check_job_name(name); !good) return tell_error(good.error());
@@ -138,7 +144,7 @@ int Get::run() {
     call.insert(call.end(), {"-o", options_.output});
     if (options_.watches) call.emplace_back("--watch");
     const auto code = kubectl_.hand_over(call);
-    return code ? *code : tell_error(code.error());
+    return code ? *code : ending(code.error());
   }
   if (const Status listed = list(); !listed) return tell_error(listed.error());
   if (has_rows_) {
@@ -151,9 +157,7 @@ int Get::run() {
   flush();
   has_rows_ = false;
   const Status watched = watch();
-  // A signal is how a watch ends.
-  if (watched || watched.error().code() == ErrorCode::kAborted) return 0;
-  return tell_error(watched.error());
+  return watched ? 0 : ending(watched.error());
 }
 
 }  // namespace

@@ -339,7 +339,9 @@ Result<int> Kubectl::hand_over(const std::vector<std::string>& arguments) {
   }
   pollfd ended{process->pidfd(), POLLIN, 0};
   if (::poll(&ended, 1, static_cast<int>(kPatience.count())) != 1) return codes::kCluster;
-  return process->reap() == 0 ? 0 : codes::kCluster;
+  const int code = process->reap();
+  // A reader that has seen enough is no fault of the cluster.
+  return code == 0 || code == 128 + SIGPIPE ? 0 : codes::kCluster;
 }
 
 std::string Kubectl::namespace_in_use() {

@@ -57,7 +57,8 @@ class Kubectl {
   /// As run(), but hands the output on piece by piece. An error of `take` ends kubectl and is
   /// returned.
   Status stream(const KubectlCall& call, const std::function<Status(std::string_view)>& take);
-  /// Its output goes where muster's goes, its errors to the user. Returns its exit code.
+  /// Its output goes where muster's goes, its errors to the user. Returns 0, also where nobody
+  /// reads its output any more, or kCluster. Errors: as run().
   Result<int> hand_over(const std::vector<std::string>& arguments);
   /// A kubectl that the caller reads from.
   Result<KubeProcess> start(const KubectlCall& call, bool inherits_output = false) const;

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 
 directory = os.environ["FAKE_KUBECTL"]
@@ -37,6 +38,7 @@ def choose():
 
 
 def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as kubectl ends when nobody reads its output
     rule = choose()
     if rule is None:
         sys.stderr.write(f"fake kubectl: no rule for: {joined}\n")

@@ -167,6 +167,27 @@ class GetTest(PluginTest):
             self.assertEqual(process.wait(DEADLINE), 0)
         process.communicate()
 
+    def test_a_watch_in_kubectls_own_form_ends_with_0_too(self):
+        os.mkfifo(self.path("events"))
+        self.answer("--watch", fifo="events")
+        process = self.start("get", "-w", "-o", "json")
+        with open(self.path("events"), "w", encoding="utf-8") as events:
+            events.write("{}\n")
+            events.flush()
+            self.assertEqual(process.stdout.readline(), "{}\n")
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 0)
+        self.assertEqual(process.communicate()[1], "")
+
+    def test_a_list_in_kubectls_own_form_that_is_interrupted_is_not_whole(self):
+        os.mkfifo(self.path("list"))
+        self.answer("get trainingjobs", fifo="list")
+        process = self.start("get", "-o", "json")
+        with open(self.path("list"), "w", encoding="utf-8"):
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 130)
+        self.assertEqual(process.communicate()[1], "muster: interrupted\n")
+
     def test_a_watch_of_some_jobs_passes_over_the_others(self):
         one, two, other = (job(phase="Waiting") for _ in range(3))
         two["metadata"]["name"], other["metadata"]["name"] = "letters", "other"
@@ -395,7 +416,7 @@ class OutputTest(PluginTest):
 
     def test_a_reader_that_has_seen_enough_is_no_failure(self):
         self.answer("get trainingjobs", items(job(RUNNING)))
-        for line in (["get"], ["completion", "bash"], ["--help"]):
+        for line in (["get"], ["get", "-o", "json"], ["completion", "bash"], ["--help"]):
             reader, writer = os.pipe()
             os.close(reader)
             done = self.into(writer, *line)
