@@ -47,6 +47,7 @@ class Fetch {
   Status wait_for_pod();
   Status copy();
   Status copy_once(FetchedFiles& files);
+  Status stream_archive(TarReader& archive, const std::vector<std::string>& names);
   Status check(const FetchedFiles& files);
   void delete_ended();
   void delete_pod();
@@ -135,20 +136,35 @@ Status Fetch::wait_for_pod() {
   }
 }
 
+/// Whether the worker in the image is an older one, which archives only whole directories and takes
+/// names for a wrong usage, or, on a processor that it cannot train on, for a worker's start.
+bool knows_no_names(const Error& error) {
+  return error.message().find("usage: muster-worker") != std::string::npos ||
+         error.message().find("worker refused to start") != std::string::npos;
+}
+
 Status Fetch::copy_once(FetchedFiles& files) {
   TarReader archive(files, kMostBytes);
+  Status streamed = stream_archive(archive, plan_.names);
+  if (!streamed && !plan_.names.empty() && knows_no_names(streamed.error())) {
+    // All that is there then comes, and FetchedFiles passes over the rest.
+    streamed = stream_archive(archive, {});
+  }
+  if (files.has_enough()) return {};
+  if (!streamed) return streamed.error();
+  return archive.finish();
+}
+
+Status Fetch::stream_archive(TarReader& archive, const std::vector<std::string>& names) {
   KubectlCall call;
   call.arguments = {"exec",         pod_.name,       std::string("--container=") + kFetchContainer,
                     "--",           "muster-worker", std::string(contract::kWorkerFlagArchive),
                     plan_.directory};
+  call.arguments.insert(call.arguments.end(), names.begin(), names.end());
   call.deadline = milliseconds(0);
   call.idle = kLongestSilence;
   call.max_output = static_cast<std::size_t>(2 * kMostBytes);
-  const Status streamed =
-      kubectl_.stream(call, [&](std::string_view piece) { return archive.feed(piece); });
-  if (files.has_enough()) return {};
-  if (!streamed) return streamed.error();
-  return archive.finish();
+  return kubectl_.stream(call, [&](std::string_view piece) { return archive.feed(piece); });
 }
 
 /// Whether the same again can end otherwise.

@@ -78,6 +78,7 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
     plan.wants = [wanted](const std::string& file) {
       return std::find(wanted.begin(), wanted.end(), file) != wanted.end() ? file : std::string();
     };
+    plan.names = std::move(wanted);
     plan.model_sha256 = job.status.model_sha256;
     return plan;
   }
@@ -88,6 +89,7 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
   plan.directory = checkpoint->path + "/" + step;
   plan.notice = "Note: " + name + " is not complete (" + how_far(job) +
                 "); this is its checkpoint of step " + grouped(job.status.checkpoint->step) + ".";
+  if (model_only) plan.names = {model};
   plan.wants = [=](const std::string& file) {
     if (model_only) return file == model ? file : std::string();
     return step + "/" + file;

@@ -17,6 +17,8 @@ struct FetchPlan {
   std::string notice;     ///< for the user; empty: the model is final
   /// Where a file of that directory goes below the output directory; "" = nowhere.
   std::function<std::string(const std::string&)> wants;
+  /// Of that directory, all that `wants` may take; empty: all of it.
+  std::vector<std::string> names;
   std::string last;          ///< the last name wanted, in sorted order; "" = any may be
   std::string model_sha256;  ///< what the model must have; "" = not known
 };

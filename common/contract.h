@@ -153,8 +153,8 @@ inline constexpr std::string_view kModelFile = "model.safetensors";
 
 // ---- Flags of the worker image's program, for `muster fetch` and `helm test`
 
-/// `muster-worker --archive DIR`: DIR's regular files to standard output as a ustar archive; a
-/// failure ends with DataInvalid's code and an archive without its end.
+/// `muster-worker --archive DIR [NAME...]`: DIR's regular files, or NAMEs of it, as a ustar archive
+/// to standard output; a failure ends with DataInvalid's code and an archive without its end.
 inline constexpr std::string_view kWorkerFlagArchive = "--archive";
 /// `muster-worker --wait SECONDS` (1 to 86400): idles until then or until SIGTERM, then ends with
 /// 0.

@@ -82,10 +82,19 @@ class Archive {
     }
     MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                             list_names(directory.get(), prefix));
+    return add_entries(directory.get(), prefix, names, depth);
+  }
+
+  /// `names`, sorted, in the root; those that are not there are passed over.
+  Status add_named(int root, const std::vector<std::string>& names) {
     for (const std::string& name : names) {
-      MUSTER_RETURN_IF_ERROR(add_entry(directory.get(), name, prefix + name, depth));
+      if (!name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos) {
+        continue;
+      }
+      return Error(ErrorCode::kInvalid,
+                   "\"" + name + "\": must be the name of something in " + root_ + " itself");
     }
-    return {};
+    return add_entries(root, "", names, 0);
   }
 
   /// Two blocks of zeros end an archive.
@@ -122,6 +131,14 @@ class Archive {
     if (!status) return status.error();
     std::sort(names.begin(), names.end());
     return names;
+  }
+
+  Status add_entries(int parent, const std::string& prefix, const std::vector<std::string>& names,
+                     int depth) {
+    for (const std::string& name : names) {
+      MUSTER_RETURN_IF_ERROR(add_entry(parent, name, prefix + name, depth));
+    }
+    return {};
   }
 
   Status add_entry(int parent, const std::string& name, const std::string& path, int depth) {
@@ -205,14 +222,17 @@ Result<std::array<char, kArchiveBlock>> archive_header(std::string_view path, st
   return block;
 }
 
-Status write_archive(const std::string& directory, int out, const ArchiveLimits& limits) {
+Status write_archive(const std::string& directory, int out, std::vector<std::string> names,
+                     const ArchiveLimits& limits) {
   UniqueFd root(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root && (errno == ENOENT || errno == ENOTDIR)) {
     return Error(ErrorCode::kNotFound, directory + ": is not a directory; name one");
   }
   if (!root) return os_error(directory, "open", errno);
   Archive archive(directory, out, limits);
-  MUSTER_RETURN_IF_ERROR(archive.add_directory(std::move(root), "", 0));
+  std::sort(names.begin(), names.end());
+  MUSTER_RETURN_IF_ERROR(names.empty() ? archive.add_directory(std::move(root), "", 0)
+                                       : archive.add_named(root.get(), names));
   return archive.finish();
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/result.h"
@@ -32,10 +33,14 @@ Result<std::array<char, kArchiveBlock>> archive_header(std::string_view path, st
 /// Writes the regular files below `directory` to `out` (a descriptor that the caller keeps) as a
 /// POSIX ustar archive: names relative to `directory`, sorted, mode 0644, owner 0, times of the
 /// files. Symbolic links, sockets and devices are left out, none is followed. A file that goes away
-/// meanwhile is left out; one that grows is cut at the length its header has.
-/// Errors: kNotFound (no such directory), kTooLarge (over the limits, or a name longer than ustar
-/// can hold), kIo; `out` then lacks the end of an archive.  Blocks: on disk and reader.
-Status write_archive(const std::string& directory, int out, const ArchiveLimits& limits = {});
+/// meanwhile is left out; one that grows is cut at the length its header has. With `names`, only
+/// what is called so in `directory` itself, as far as it is there: what else is there, and how
+/// much, does not matter.
+/// Errors: kNotFound (no such directory), kInvalid (no entry can have such a name), kTooLarge (over
+/// the limits, or a name longer than ustar can hold), kIo; `out` then lacks the end of an archive.
+/// Blocks: on disk and reader.
+Status write_archive(const std::string& directory, int out, std::vector<std::string> names = {},
+                     const ArchiveLimits& limits = {});
 
 /// The longest that wait_for_signal may be asked for.
 inline constexpr int kWaitSecondsMax = 86'400;

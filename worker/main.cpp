@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/contract.h"
 #include "common/http/client.h"
@@ -29,7 +31,9 @@ constexpr std::string_view kTrainerFlag = "--trainer";
 void print_usage(std::FILE* out) {
   std::fputs(
       "usage: muster-worker\n"
-      "       muster-worker --archive DIR   DIR's files to standard output, as a tar archive\n"
+      "       muster-worker --archive DIR [NAME...]\n"
+      "                                     DIR's files, or of those in it NAME..., to standard\n"
+      "                                     output, as a tar archive\n"
       "       muster-worker --wait SECONDS  wait that long, or until SIGTERM\n"
       "       muster-worker --probe URL     ask for URL, trusting MUSTER_CA_CERT\n"
       "One worker of a TrainingJob. It is started by the operator or by `muster run`, and reads\n"
@@ -87,7 +91,7 @@ std::string gpus_listed() {
   return "";
 }
 
-int run_archive(const std::string& directory) {
+int run_archive(const std::string& directory, std::vector<std::string> names) {
   if (isatty(STDOUT_FILENO) == 1) {
     std::fputs("muster-worker: --archive: standard output is a terminal; send it elsewhere\n",
                stderr);
@@ -95,10 +99,10 @@ int run_archive(const std::string& directory) {
   }
   // A reader that went away is an error to tell, not a reason to die without a word.
   std::signal(SIGPIPE, SIG_IGN);
-  const Status status = worker::write_archive(directory, STDOUT_FILENO);
+  const Status status = worker::write_archive(directory, STDOUT_FILENO, std::move(names));
   if (status) return exit_code::kComplete;
   std::fprintf(stderr, "muster-worker: --archive: %s\n", status.error().message().c_str());
-  return exit_code::kData;
+  return status.error().code() == ErrorCode::kInvalid ? exit_code::kUsage : exit_code::kData;
 }
 
 int run_wait(std::string_view text) {
@@ -136,7 +140,9 @@ int run_probe(const std::string& url) {
 
 int main(int argc, char** argv) {
   // None of these trains: they work on any processor.
-  if (argc == 3 && argv[1] == contract::kWorkerFlagArchive) return run_archive(argv[2]);
+  if (argc >= 3 && argv[1] == contract::kWorkerFlagArchive) {
+    return run_archive(argv[2], {argv + 3, argv + argc});
+  }
   if (argc == 3 && argv[1] == contract::kWorkerFlagWait) return run_wait(argv[2]);
   if (argc == 3 && argv[1] == contract::kWorkerFlagProbe) return run_probe(argv[2]);
   const std::string missing = sentinel::describe_missing_cpu_features(

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "operator/api/pod.h"
 
 using namespace muster;
@@ -38,7 +40,29 @@ std::vector<std::string> taken(const FetchPlan& plan) {
   return names;
 }
 
+/// Those that the pod is asked for.
+std::vector<std::string> asked(const FetchPlan& plan) {
+  std::vector<std::string> names = plan.names;
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace
+
+TEST_CASE("the pod is asked for no more than a plan takes") {
+  for (const char* model : {R"({"mlp": {"hidden": [8]}})", R"({"gpt": {"layers": 1}})"}) {
+    for (const bool model_only : {false, true}) {
+      CAPTURE(model);
+      CAPTURE(model_only);
+      const auto complete = plan_fetch(job_of(model, true), model_only);
+      CHECK(asked(*complete) == taken(*complete));
+    }
+    const auto running = job_of(model, false);
+    CHECK(asked(*plan_fetch(running, true)) == std::vector<std::string>{"model.safetensors"});
+    // Of a checkpoint all: the pod sends what it has.
+    CHECK(asked(*plan_fetch(running, false)).empty());
+  }
+}
 
 TEST_CASE("of a complete job the model comes with what its engine left beside it") {
   using Names = std::vector<std::string>;

@@ -760,7 +760,8 @@ class FetchTest(PluginTest):
         self.assertEqual(self.fetched("here/it/model.safetensors"), self.model)
         self.assertEqual(sorted(os.listdir(self.path("here/it"))), ["model.safetensors", "record.jsonl"])
         self.assertIn(self.sha256, done.stderr)
-        self.assertEqual(self.calls_of("exec")[0]["args"][-3:], ["muster-worker", "--archive", "/var/lib/muster"])
+        words = self.calls_of("exec")[0]["args"]
+        self.assertEqual(words[words.index("--") + 1:][:3], ["muster-worker", "--archive", "/var/lib/muster"])
         self.assertEqual(len(self.pods_deleted()), 1)
 
     def test_where_no_directory_can_be_made_is_usage(self):
@@ -771,6 +772,29 @@ class FetchTest(PluginTest):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("muster: /proc/never: cannot make: No such file or directory", done.stderr)
         self.assertEqual(len(self.pods_deleted()), 1)
+
+    def test_no_more_is_asked_for_than_is_wanted(self):
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model)]))
+        self.answer("^exec ", stdout_file="tar")
+        for more, names in ([], ["classes.json", "inputs.json", "model.safetensors", "record.jsonl"]), (["--model"], ["model.safetensors"]):
+            self.assertEqual(self.muster("fetch", "digits", *more).returncode, 0)
+            words = self.calls_of("exec")[-1]["args"]
+            self.assertEqual(words[words.index("--archive") + 1], "/var/lib/muster")
+            self.assertEqual(sorted(words[words.index("--archive") + 2:]), names)
+
+    def test_an_older_worker_that_knows_no_names_sends_all(self):
+        for says in ("usage: muster-worker\n       muster-worker --archive DIR\ncommand terminated with exit code 2\n",
+                     '{"level":"error","msg":"worker refused to start"}\ncommand terminated with exit code 33\n'):
+            self.rules = []
+            self.complete()
+            self.write("tar", archive([("foreign", b"x"), ("model.safetensors", self.model), ("zzz", b"x")]))
+            self.answer("^exec .* --archive /var/lib/muster$", stdout_file="tar")
+            self.answer("^exec ", stderr=says, code=2)
+            done = self.muster("fetch", "digits", "--output", "old")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("usage", done.stderr)
+            self.assertEqual(os.listdir(self.path("old")), ["model.safetensors"])
 
     def test_its_pod_reads_only_and_meets_restricted(self):
         self.complete()

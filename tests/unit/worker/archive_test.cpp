@@ -37,11 +37,12 @@ struct Directory {
     std::ofstream(source / name, std::ios::binary) << bytes;
   }
 
-  Status archive(const worker::ArchiveLimits& limits = {}) const {
+  Status archive(const worker::ArchiveLimits& limits = {},
+                 const std::vector<std::string>& names = {}) const {
     const int out =
         open((path / "out.tar").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     REQUIRE(out >= 0);
-    const Status status = worker::write_archive(source, out, limits);
+    const Status status = worker::write_archive(source, out, names, limits);
     close(out);
     return status;
   }
@@ -152,6 +153,30 @@ TEST_CASE("what is beyond the limits is refused with a sentence that names it") 
   CHECK(sentence({}).find("too long for a ustar archive") != std::string::npos);
 }
 
+TEST_CASE("what is asked for by name comes, however much else is there") {
+  const Directory directory;
+  directory.put("model", "bits");
+  directory.put("record", "line");
+  directory.put("step-100/model", "old");
+  directory.put("named/deep", "deep");
+  for (int i = 0; i <= 10'000; ++i) directory.put("foreign-" + std::to_string(i), "");
+  const Status all = directory.archive();
+  REQUIRE_FALSE(all);
+  CHECK(all.error().code() == ErrorCode::kTooLarge);
+  REQUIRE(directory.archive({}, {"record", "absent", "named", "model"}));
+  int code = -1;
+  CHECK(directory.tar({"-t"}, code) == "model\nnamed/deep\nrecord\n");
+  CHECK(code == 0);
+  REQUIRE(directory.archive({}, {"absent"}));
+  CHECK(directory.tar({"-t"}, code) == "");
+  for (const char* wrong : {"", ".", "..", "../out.tar", "step-100/model", "/etc/passwd"}) {
+    CAPTURE(wrong);
+    const Status refused = directory.archive({}, {"model", wrong});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code() == ErrorCode::kInvalid);
+  }
+}
+
 TEST_CASE("the program archives for kubectl exec, and says what it cannot") {
   const Directory directory;
   directory.put("model", "bits");
@@ -162,6 +187,11 @@ TEST_CASE("the program archives for kubectl exec, and says what it cannot") {
   CHECK(run({"--archive", directory.source.string()}, "out.tar") == exit_code::kComplete);
   int code = -1;
   CHECK(directory.tar({"-t"}, code) == "model\n");
+  directory.put("other", "bits");
+  CHECK(run({"--archive", directory.source.string(), "model", "none"}, "out.tar") ==
+        exit_code::kComplete);
+  CHECK(directory.tar({"-t"}, code) == "model\n");
+  CHECK(run({"--archive", directory.source.string(), "../up"}, "usage") == exit_code::kUsage);
   CHECK(run({"--archive", "/nowhere/at/all"}, "log") == exit_code::kData);
   CHECK(read_file(directory.path / "log") ==
         "muster-worker: --archive: /nowhere/at/all: is not a directory; name one\n");
