@@ -32,11 +32,15 @@ Status check_job_name(const std::string& name) {
 Result<Json> ask(Kubectl& kubectl, const std::vector<std::string>& arguments) {
   KubectlCall call;
   call.arguments = arguments;
+  return ask(kubectl, call);
+}
+
+Result<Json> ask(Kubectl& kubectl, const KubectlCall& call) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, kubectl.run(call));
   auto json = parse_json(text);
   if (!json) {
     return json.error()
-        .with("kubectl " + arguments.front() + " answered what is no JSON")
+        .with("kubectl " + call.arguments.front() + " answered what is no JSON")
         .with_exit_code(codes::kCluster);
   }
   return std::move(*json);

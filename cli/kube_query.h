@@ -31,6 +31,7 @@ Result<std::vector<PodView>> get_pods(Kubectl& kubectl, const api::TrainingJob& 
 /// Events about the object of this uid, by time.
 Result<std::vector<EventView>> get_events(Kubectl& kubectl, const std::string& uid);
 /// One JSON answer of kubectl.
+Result<Json> ask(Kubectl& kubectl, const KubectlCall& call);
 Result<Json> ask(Kubectl& kubectl, const std::vector<std::string>& arguments);
 
 /// Whether `name` can be a job's: it goes into kubectl's command line.

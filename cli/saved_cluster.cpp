@@ -16,6 +16,13 @@ constexpr YamlBounds kClusterYaml{kMostClusterBytes, 20'000'000, 60, "cluster"};
 
 Result<std::vector<Json>> read_saved_cluster(const std::string& file) {
   auto text = read_file(file, kMostClusterBytes);
+  if (!text && text.error().code() == ErrorCode::kTooLarge) {
+    return Error(ErrorCode::kTooLarge,
+                 text.error().message() +
+                     "; leave out pods that have ended, for muster simulate all pods, and the "
+                     "indentation (jq -c .)")
+        .with_exit_code(contract::exit_code::kUsage);
+  }
   if (!text) return text.error().with_exit_code(contract::exit_code::kUsage);
   const bool is_json = text->find_first_not_of(" \t\r\n") != std::string::npos &&
                        (*text)[text->find_first_not_of(" \t\r\n")] == '{';

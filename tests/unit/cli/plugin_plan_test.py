@@ -38,6 +38,33 @@ class PlanTest(PluginTest):
         self.assertIn("topologies.kueue.x-k8s.io", kinds)
         self.assertNotIn("hypernodes.topology.volcano.sh", kinds)
 
+    def test_pods_that_have_ended_are_read_of_jobs_alone(self):
+        self.answer("api-resources", "nodes\n")
+        self.answer("get nodes,", items(node("a"), node("b")))
+        alive = "--field-selector=status.phase!=Succeeded,status.phase!=Failed"
+        ended = "--field-selector=status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+        here = {"apiVersion": "v1", "kind": "Pod", **pod(0)}
+        here["spec"] = {"nodeName": "a", "containers": [{"name": "other", "resources": {"requests": {"cpu": "4"}}}]}
+        self.answer(f"get pods {alive} ", items(here))
+        self.answer(f"get pods --selector=muster.dev/job-uid {ended} ", items())
+        done = self.muster("plan", "job.json", "-o", "json")
+        self.assertEqual((done.returncode, done.stderr), (3, ""))
+        self.assertRegex(json.loads(done.stdout)["why"], "needs 3")
+        self.assertEqual(len(self.calls_of("get")), 3)
+
+    def test_of_a_cluster_that_is_too_large_it_is_said_what_helps(self):
+        with open(self.path("large"), "wb") as file:
+            file.truncate((256 << 20) + 1)
+        self.answer("api-resources", "nodes\n")
+        self.answer("get pods", stdout_file="large")
+        done = self.muster("plan", "job.json", "-n", "lab")
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertRegex(done.stderr, "kubectl get: more than 256 MiB came back; save the cluster in a file.* --cluster FILE")
+        for line in (["plan", "job.json"], ["simulate"]):
+            done = self.muster(*line, "--cluster", "large")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, "large: is larger than 268435456 bytes; leave out pods that have ended")
+
     def test_an_api_service_that_is_down_hides_nothing_of_the_cluster(self):
         self.answer("api-resources", "nodes\ntopologies.kueue.x-k8s.io\n", code=1, stderr=(
             "error: unable to retrieve the complete list of server APIs: metrics.k8s.io/v1beta1: the server is currently "

@@ -336,7 +336,7 @@ class DescribeTest(PluginTest):
         other["status"]["progress"] = {"step": 5, "totalSteps": 10, "etaSeconds": 600,
                                        "updatedAt": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
         self.answer("api-resources", "nodes\n")
-        self.answer("get nodes,pods", items(node("a", cpu="3"), waits, other))
+        self.answer("get nodes,", items(node("a", cpu="3"), waits, other))
         self.answer("get trainingjobs", waits)
         self.answer("get pods", items())
         self.answer("events", items())
@@ -354,7 +354,7 @@ class DescribeTest(PluginTest):
         self.answer("get pods", items())
         self.answer("events", items())
         self.answer("api-resources", "nodes\n")
-        self.answer("get nodes,pods", stderr="Error from server (Forbidden): nodes is forbidden\n", code=1)
+        self.answer("get nodes,", stderr="Error from server (Forbidden): nodes is forbidden\n", code=1)
         done = self.muster("describe", "digits")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         text = re.sub(r"\s+", " ", done.stdout)
