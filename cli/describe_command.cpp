@@ -4,6 +4,7 @@
 
 #include "cli/describe_text.h"
 #include "cli/kube_query.h"
+#include "cli/tell.h"
 
 namespace muster::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include "cli/fetched_files.h"
 #include "cli/kube_query.h"
 #include "cli/progress_view.h"
+#include "cli/tell.h"
 #include "cli/terminal_text.h"
 #include "common/contract.h"
 #include "common/sha256.h"

@@ -7,6 +7,7 @@
 #include "cli/job_table.h"
 #include "cli/json_stream.h"
 #include "cli/kube_query.h"
+#include "cli/tell.h"
 #include "common/contract.h"
 
 namespace muster::cli {

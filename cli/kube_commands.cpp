@@ -15,6 +15,7 @@
 #include "cli/logs_command.h"
 #include "cli/plan_command.h"
 #include "cli/suspend_command.h"
+#include "cli/tell.h"
 
 namespace muster::cli {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/terminal_text.h"
+#include "cli/tell.h"
 #include "common/contract.h"
 
 namespace muster::cli {
@@ -95,13 +95,6 @@ Result<std::vector<EventView>> get_events(Kubectl& kubectl, const std::string& u
                    [](const EventView& a, const EventView& b) { return a.time < b.time; });
   return events;
 }
-
-int tell_error(const Error& error) {
-  tell("muster: " + error.message());
-  return error.exit_code() > 0 ? error.exit_code() : codes::kInternal;
-}
-
-void tell(const std::string& text) { std::fputs((printable(text) + "\n").c_str(), stderr); }
 
 bool print(const std::string& text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();

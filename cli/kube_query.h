@@ -37,10 +37,6 @@ Result<Json> ask(Kubectl& kubectl, const std::vector<std::string>& arguments);
 /// Whether `name` can be a job's: it goes into kubectl's command line.
 Status check_job_name(const std::string& name);
 
-/// "muster: SENTENCE" on stderr; the exit code that it ends with.
-int tell_error(const Error& error);
-/// A line on stderr for the user, without control characters.
-void tell(const std::string& text);
 /// Text on stdout. False once nobody reads it any more.
 bool print(const std::string& text);
 /// What was printed is out. False as above.

@@ -6,6 +6,7 @@
 
 #include "cli/kube_query.h"
 #include "cli/log_reader.h"
+#include "cli/tell.h"
 #include "cli/terminal_text.h"
 #include "common/contract.h"
 

@@ -8,6 +8,7 @@
 #include "cli/plan_forecast.h"
 #include "cli/plan_text.h"
 #include "cli/saved_cluster.h"
+#include "cli/tell.h"
 #include "cli/yaml_reader.h"
 #include "common/contract.h"
 #include "common/log.h"

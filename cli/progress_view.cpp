@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "cli/terminal_text.h"
-#include "common/contract.h"
 
 namespace muster::cli {
 namespace {
@@ -42,11 +41,6 @@ std::string progress_text(const ProgressReport& report, const ProgressContext& c
   if (report.eta_seconds >= 0) text += "  ETA " + duration_text(report.eta_seconds);
   if (!context.workers.empty()) text += "  workers " + context.workers;
   return printable(text);
-}
-
-int refuse(const Error& error) {
-  std::fputs(("muster: " + printable(error.message()) + "\n").c_str(), stderr);
-  return error.exit_code() > 0 ? error.exit_code() : contract::exit_code::kInternal;
 }
 
 void ProgressView::progress(const std::string& text) {

@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/messages.h"
-#include "common/result.h"
 
 namespace muster::cli {
 
@@ -54,8 +53,5 @@ class ProgressView {
   std::optional<MonoTime> last_line_;
   std::string last_text_;
 };
-
-/// Says on standard error why a command ends; the exit code it ends with.
-int refuse(const Error& error);
 
 }  // namespace muster::cli

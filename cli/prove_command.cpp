@@ -12,6 +12,7 @@
 #include "cli/percentile.h"
 #include "cli/progress_view.h"
 #include "cli/prove_side.h"
+#include "cli/tell.h"
 #include "cli/terminal_text.h"
 #include "common/contract.h"
 #include "operator/embedded/child_process.h"
@@ -126,7 +127,7 @@ Status Proof::start() {
 }
 
 int Proof::run() {
-  if (const Status started = start(); !started) return refuse(started.error());
+  if (const Status started = start(); !started) return tell_error(started.error());
   if (leaves_split_open_) {
     view_.say(
         "Note: spec.training.parallelism.mode is Auto: both runs have whole copies of the model, "
@@ -230,8 +231,8 @@ int Proof::judge() {
   if (code == codes::kComplete) {
     const auto calm = calm_->record();
     const auto disturbed = disturbed_->record();
-    if (!calm) return refuse(calm.error());
-    if (!disturbed) return refuse(disturbed.error());
+    if (!calm) return tell_error(calm.error());
+    if (!disturbed) return tell_error(disturbed.error());
     const std::string model = calm_->model_bytes();
     const Verdict verdict =
         compare(*calm, *disturbed, !model.empty() && model == disturbed_->model_bytes());
@@ -254,8 +255,8 @@ int Proof::judge() {
 int prove_command(const ProveOptions& options) {
   const embedded::OrphanGuard orphans;
   if (::access(options.local.worker_program.c_str(), X_OK) != 0) {
-    return refuse(os_error(options.local.worker_program, "run the built-in worker", errno)
-                      .with_exit_code(codes::kUsage));
+    return tell_error(os_error(options.local.worker_program, "run the built-in worker", errno)
+                          .with_exit_code(codes::kUsage));
   }
   return Proof(options).run();
 }

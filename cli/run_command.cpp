@@ -19,6 +19,7 @@
 #include "cli/progress_view.h"
 #include "cli/report.h"
 #include "cli/sample.h"
+#include "cli/tell.h"
 #include "cli/terminal_text.h"
 #include "cli/yaml_reader.h"
 #include "common/contract.h"
@@ -222,7 +223,7 @@ int Run::finish(const Ending& reached) {
   const Status written = write_file_atomically(directory_.report(), dump_pretty(report));
   view_.end_line();
   tell(ending, has_model, record);
-  return written ? ending.exit_code : refuse(written.error());
+  return written ? ending.exit_code : tell_error(written.error());
 }
 
 void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) const {
@@ -279,22 +280,23 @@ Status check_ports(const RunOptions& options, const api::TrainingJob& job) {
 int run_command(const RunOptions& options) {
   const embedded::OrphanGuard orphans;
   auto local = load_job(options.file, options.overrides);
-  if (!local) return refuse(local.error());
-  if (const Status ports = check_ports(options, local->job); !ports) return refuse(ports.error());
+  if (!local) return tell_error(local.error());
+  if (const Status ports = check_ports(options, local->job); !ports)
+    return tell_error(ports.error());
   if (local->job.spec.training && ::access(options.local.worker_program.c_str(), X_OK) != 0) {
-    return refuse(os_error(options.local.worker_program, "run the built-in worker", errno)
-                      .with_exit_code(codes::kUsage));
+    return tell_error(os_error(options.local.worker_program, "run the built-in worker", errno)
+                          .with_exit_code(codes::kUsage));
   }
   const std::string output =
       options.output.empty() ? "muster-out/" + local->job.meta.name : options.output;
   RunOptions priced = options;
   if (!options.price_list.empty()) {
     auto prices = runtime::read_price_file(options.price_list);
-    if (!prices) return refuse(prices.error());
+    if (!prices) return tell_error(prices.error());
     priced.local.prices = std::move(*prices);
   }
   auto directory = OutputDirectory::open(output, local->normalised);
-  if (!directory) return refuse(directory.error());
+  if (!directory) return tell_error(directory.error());
   Run run(priced, std::move(*local), std::move(*directory));
   return run.run();
 }

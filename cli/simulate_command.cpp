@@ -7,6 +7,7 @@
 #include "cli/saved_cluster.h"
 #include "cli/simulation_text.h"
 #include "cli/simulation_trace.h"
+#include "cli/tell.h"
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/log.h"

@@ -3,6 +3,7 @@
 #include "cli/job_story.h"
 #include "cli/kube_query.h"
 #include "cli/progress_view.h"
+#include "cli/tell.h"
 #include "cli/terminal_text.h"
 #include "common/contract.h"
 

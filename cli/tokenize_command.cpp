@@ -2,6 +2,7 @@
 
 #include "cli/files.h"
 #include "cli/kube_query.h"
+#include "cli/tell.h"
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/log.h"
