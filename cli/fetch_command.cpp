@@ -45,6 +45,8 @@ class Fetch {
   Status look();
   Status find_image(const std::vector<PodView>& pods);
   Status create_pod();
+  Status look_again();
+  Result<bool> is_pod_running(std::string& why_not);
   Status wait_for_pod();
   Status copy();
   Status copy_once(FetchedFiles& files);
@@ -69,6 +71,12 @@ Status Fetch::look() {
   job_ = view.job;
   MUSTER_ASSIGN_OR_RETURN(plan_, plan_fetch(job_, options_.model_only));
   return {};
+}
+
+/// The job may have gone on meanwhile; where nobody can say now, what was known counts.
+Status Fetch::look_again() {
+  const Status seen = look();
+  return !seen && is_momentary(seen.error()) ? Status() : seen;
 }
 
 /// The image of the job's own workers: what wrote the claim can read it.
@@ -108,29 +116,42 @@ Status Fetch::create_pod() {
   return created.error().with("cannot make the pod that reads the claim");
 }
 
+/// `why_not`: what keeps it now. Errors: it will not run.
+Result<bool> Fetch::is_pod_running(std::string& why_not) {
+  const auto object = ask(kubectl_, {"get", "pod", pod_.name, "-o", "json"});
+  if (!object) {
+    if (!is_momentary(object.error())) return object.error();
+    why_not = ": " + object.error().message();
+    return false;
+  }
+  const PodView pod = read_pod(*object);
+  if (pod.phase == "Running" && pod.has_started && !pod.end) return true;
+  std::string why = pod.trouble.empty() ? "" : ": " + pod.trouble;
+  if (!pod.trouble_text.empty()) why += ": " + pod.trouble_text;
+  const bool is_hopeless =
+      std::find(kHopeless.begin(), kHopeless.end(), pod.trouble) != kHopeless.end();
+  if (pod.is_over() || is_hopeless) {
+    if (pod.end)
+      why += ": exit code " + std::to_string(pod.end->exit_code) + " " + pod.end->message;
+    return Error(ErrorCode::kUnavailable,
+                 "the pod " + pod_.name + " that reads the claim cannot run" + why)
+        .with_exit_code(codes::kCluster);
+  }
+  why_not = why.empty() ? ": " + pod.phase : why;
+  return false;
+}
+
 Status Fetch::wait_for_pod() {
   const MonoTime due = kubectl_.clock().mono_now() + options_.timeout;
+  std::string why;
   for (;;) {
-    MUSTER_ASSIGN_OR_RETURN(const Json object,
-                            ask(kubectl_, {"get", "pod", pod_.name, "-o", "json"}));
-    const PodView pod = read_pod(object);
-    if (pod.phase == "Running" && pod.has_started && !pod.end) return {};
-    std::string why = pod.trouble.empty() ? "" : ": " + pod.trouble;
-    if (!pod.trouble_text.empty()) why += ": " + pod.trouble_text;
-    const bool is_hopeless =
-        std::find(kHopeless.begin(), kHopeless.end(), pod.trouble) != kHopeless.end();
-    if (pod.is_over() || is_hopeless) {
-      if (pod.end)
-        why += ": exit code " + std::to_string(pod.end->exit_code) + " " + pod.end->message;
-      return Error(ErrorCode::kUnavailable,
-                   "the pod " + pod_.name + " that reads the claim cannot run" + why)
-          .with_exit_code(codes::kCluster);
-    }
+    MUSTER_ASSIGN_OR_RETURN(const bool runs, is_pod_running(why));
+    if (runs) return {};
     if (kubectl_.clock().mono_now() >= due) {
       return Error(ErrorCode::kDeadlineExceeded,
                    "the pod " + pod_.name + " that reads the claim does not run after " +
                        duration_text(static_cast<double>(options_.timeout.count())) +
-                       " (--timeout)" + (why.empty() ? ": " + pod.phase : why))
+                       " (--timeout)" + why)
           .with_exit_code(codes::kDeadline);
     }
     MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenFetchLooks));
@@ -186,7 +207,7 @@ Status Fetch::copy() {
     }
     tell("muster: " + copied.error().message() + "; trying again");
     MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenFetchLooks));
-    MUSTER_RETURN_IF_ERROR(look());
+    MUSTER_RETURN_IF_ERROR(look_again());
   }
 }
 
@@ -253,7 +274,7 @@ Status Fetch::run() {
   MUSTER_RETURN_IF_ERROR(create_pod());
   MUSTER_RETURN_IF_ERROR(wait_for_pod());
   // The job may have gone on while its pod was started.
-  MUSTER_RETURN_IF_ERROR(look());
+  MUSTER_RETURN_IF_ERROR(look_again());
   if (!plan_.notice.empty()) tell(plan_.notice);
   return copy();
 }

@@ -74,6 +74,12 @@ Result<JobView> get_job(Kubectl& kubectl, const std::string& name) {
       .with_exit_code(codes::kCluster);
 }
 
+bool is_momentary(const Error& error) {
+  // kubectl also says that there are no TrainingJobs where an API server cannot tell right now.
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kUnsupported ||
+         error.code() == ErrorCode::kDeadlineExceeded;
+}
+
 Result<std::vector<PodView>> get_pods(Kubectl& kubectl, const api::TrainingJob& job) {
   MUSTER_ASSIGN_OR_RETURN(
       Json answer,

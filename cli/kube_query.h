@@ -34,6 +34,10 @@ Result<std::vector<EventView>> get_events(Kubectl& kubectl, const std::string& u
 Result<Json> ask(Kubectl& kubectl, const KubectlCall& call);
 Result<Json> ask(Kubectl& kubectl, const std::vector<std::string>& arguments);
 
+/// Whether a wait goes on after this answer: the API server may answer in a moment. For whoever has
+/// had an answer before and waits no longer than to a deadline or a signal.
+bool is_momentary(const Error& error);
+
 /// Whether `name` can be a job's: it goes into kubectl's command line.
 Status check_job_name(const std::string& name);
 

@@ -111,11 +111,7 @@ Status Logs::look_again() {
     pods_.clear();
     return {};
   }
-  // kubectl also says that there are no TrainingJobs where an API server cannot tell right now.
-  const bool passes = seen.error().code() == ErrorCode::kUnavailable ||
-                      seen.error().code() == ErrorCode::kUnsupported ||
-                      seen.error().code() == ErrorCode::kDeadlineExceeded;
-  if (!passes) return seen;
+  if (!is_momentary(seen.error())) return seen;
   tell_once(seen.error().message());
   return {};
 }

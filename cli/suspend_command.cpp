@@ -44,11 +44,12 @@ Result<JobView> patch(Kubectl& kubectl, const SuspendOptions& options) {
 /// Until the job is where it shall be. Tells each new sentence of what it waits for.
 Result<JobView> wait_for(Kubectl& kubectl, const SuspendOptions& options, JobView view) {
   const MonoTime due = kubectl.clock().mono_now() + options.timeout;
-  std::string told;
+  std::string told, silence;  // silence: why the last look brought no answer
   while (!is_reached(view.job, options)) {
     if (view.job.status.finished()) return is_over(view.job);
     const JobStory story = tell_story(view.job, {}, kubectl.clock().wall_now());
-    const std::string now = story.happened.empty() ? story.headline : story.happened.back();
+    const std::string known = story.happened.empty() ? story.headline : story.happened.back();
+    const std::string& now = silence.empty() ? known : silence;
     if (kubectl.clock().mono_now() >= due) {
       return Error(ErrorCode::kDeadlineExceeded,
                    "the job " + options.job + " is not " +
@@ -59,7 +60,10 @@ Result<JobView> wait_for(Kubectl& kubectl, const SuspendOptions& options, JobVie
     if (now != told) tell(now);
     told = now;
     MUSTER_RETURN_IF_ERROR(pause_for(kubectl, kBetweenSuspendLooks));
-    MUSTER_ASSIGN_OR_RETURN(view, get_job(kubectl, options.job));
+    auto seen = get_job(kubectl, options.job);
+    if (!seen && !is_momentary(seen.error())) return seen.error();
+    silence = seen ? "" : seen.error().message();
+    if (seen) view = std::move(*seen);
   }
   return view;
 }

@@ -25,6 +25,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 FAKE = os.path.join(ROOT, "tests/fakes/kubectl.py")
 DEADLINE = 60
+UNREACHABLE = "Unable to connect to the server: dial tcp 10.0.0.1:443: connect: connection refused\n"
 NOT_FOUND = 'Error from server (NotFound): trainingjobs.muster.dev "digits" not found\n'
 
 
@@ -683,6 +684,24 @@ class SuspendTest(PluginTest):
         self.assertEqual((done.returncode, done.stdout),
                          (0, "The job lab/digits is suspended: stopped after step 220.\n"))
 
+    def test_a_moment_without_an_api_server_ends_no_waiting(self):
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("patch", job(RUNNING, suspend=True))
+        for stderr in (UNREACHABLE, 'error: the server doesn\'t have a resource type "trainingjobs"\n'):
+            self.answer("get trainingjobs", stderr=stderr, code=1, times=1)
+        self.answer("get trainingjobs", job([condition("Suspended", "True", "Suspended", "stopped")], suspend=True))
+        done = self.muster("suspend", "digits", "--wait")
+        self.assertEqual((done.returncode, done.stdout), (0, "The job lab/digits is suspended: stopped.\n"))
+        self.assertIn("no cluster answers", done.stderr)
+
+    def test_waiting_without_an_answer_ends_at_its_deadline_with_the_reason(self):
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("patch", job(RUNNING, suspend=True))
+        self.answer("get trainingjobs", stderr=UNREACHABLE, code=1)
+        done = self.muster("suspend", "digits", "--wait", "--timeout", "1")
+        self.assertEqual((done.returncode, done.stdout), (30, ""))
+        self.assertIn("is not suspended after 1 s: no cluster answers", done.stderr)
+
     def test_waiting_has_a_deadline_that_says_what_it_waits_for(self):
         self.answer("get trainingjobs", job([condition("Suspended", "True", "Suspended", "asleep")], suspend=True),
                     times=1)
@@ -825,6 +844,17 @@ class FetchTest(PluginTest):
         self.assertIn("not complete (Running, step 220 of 440); this is its checkpoint of step 200", done.stderr)
         self.assertEqual(self.fetched("muster-fetch/digits/step-000000000200/model.safetensors"), self.model)
         self.assertIn("node-7", json.dumps(json.loads(self.calls_of("create")[0]["stdin"])["spec"]["affinity"]))
+
+    def test_a_moment_without_an_api_server_ends_no_fetch(self):
+        self.answer("get pod digits-fetch", stderr=UNREACHABLE, code=1, times=1)
+        self.answer("get trainingjobs", job(COMPLETE, model={"parameters": 5000, "sha256": self.sha256}), times=1)
+        self.answer("get trainingjobs", stderr=UNREACHABLE, code=1, times=1)
+        self.complete()
+        self.write("tar", archive([("model.safetensors", self.model)]))
+        self.answer("^exec ", stdout_file="tar")
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.pods_deleted()), 1)
 
     def test_what_a_killed_fetch_has_left_goes_before_the_next(self):
         self.complete()
