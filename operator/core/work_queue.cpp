@@ -43,12 +43,6 @@ void WorkQueue::add_backed_off(const api::ObjectKey& key, MonoTime now, seconds 
   add_at(key, until);
 }
 
-void WorkQueue::add_after_back_off(const api::ObjectKey& key, MonoTime now) {
-  const auto found = backs_off_until_.find(key);
-  if (found == backs_off_until_.end() || found->second <= now) return add(key);
-  add_at(key, found->second);
-}
-
 void WorkQueue::forget(const api::ObjectKey& key) {
   failures_.erase(key);
   backs_off_until_.erase(key);
@@ -61,7 +55,17 @@ int WorkQueue::failures(const api::ObjectKey& key) const {
 
 void WorkQueue::release(MonoTime now) {
   while (!due_by_time_.empty() && due_by_time_.begin()->first <= now) {
-    add(api::ObjectKey(due_by_time_.begin()->second));
+    const auto [at, key] = *due_by_time_.begin();
+    const auto backs_off = backs_off_until_.find(key);
+    if (processing_.contains(key)) {
+      drop_due(key);
+      overdue_.emplace(key, at);
+    } else if (backs_off != backs_off_until_.end() && backs_off->second > now) {
+      drop_due(key);
+      add_at(key, backs_off->second);
+    } else {
+      add(key);
+    }
   }
 }
 
@@ -80,6 +84,7 @@ void WorkQueue::done(const api::ObjectKey& key) {
   if (processing_.erase(key) == 0) return;
   if (options_.observer != nullptr) options_.observer->on_done(key);
   if (dirty_.contains(key)) order_.push_back(key);
+  if (const auto overdue = overdue_.extract(key)) add_at(key, overdue.mapped());
 }
 
 std::optional<MonoTime> WorkQueue::next_due() const {

@@ -36,15 +36,17 @@ class WorkQueue {
  public:
   explicit WorkQueue(std::uint64_t seed, WorkQueueOptions options = {});
 
+  /// Now, whatever its back-off: there is news about it.
   void add(const api::ObjectKey& key);
-  /// At `at`; of several delayed adds of a key the earliest counts.
+  /// At `at`, or when its back-off is over then; of several delayed adds of a key the earliest
+  /// counts.
   void add_at(const api::ObjectKey& key, MonoTime at);
   /// After this key's back-off: doubled from failure to failure, with jitter, until forget().
   /// At least `asked` from now.
   void add_backed_off(const api::ObjectKey& key, MonoTime now, seconds asked = seconds(0));
-  /// Now, or when the key's back-off is over if it is in one: for what is no news about the key
-  /// itself.
-  void add_after_back_off(const api::ObjectKey& key, MonoTime now);
+  /// Now, or when the key's back-off is over if it is in one, or comes into one while it is in
+  /// hand: for what is no news about the key itself.
+  void add_after_back_off(const api::ObjectKey& key, MonoTime now) { add_at(key, now); }
   void forget(const api::ObjectKey& key);
   int failures(const api::ObjectKey& key) const;
 
@@ -68,6 +70,8 @@ class WorkQueue {
   std::set<api::ObjectKey> dirty_, processing_;
   std::map<api::ObjectKey, MonoTime> due_;
   std::set<std::pair<MonoTime, api::ObjectKey>> due_by_time_;  ///< the same, soonest first
+  /// Whose time came while they were in hand: when they return depends on what comes of that.
+  std::map<api::ObjectKey, MonoTime> overdue_;
   std::map<api::ObjectKey, int> failures_;
   std::map<api::ObjectKey, MonoTime> backs_off_until_;
 };

@@ -354,10 +354,11 @@ void OperatorLoop::take(ProgressReport report) {
   const int slot = report.slot;
   memory.reports.insert_or_assign(slot, std::move(report));
   if (!is_leader_) return;
+  // Either is no reason to try a write again of which the API server says when.
   if (can_wait) {
     queue_.add_at(key, now_ + kProgressLook);
   } else {
-    queue_.add(key);
+    queue_.add_after_back_off(key, now_);
   }
 }
 

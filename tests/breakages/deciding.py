@@ -207,9 +207,15 @@ BREAKAGES = [
              "    next.last_transition_time = found->last_transition_time;\n", "", "test_core"),
     Breakage("a key that backs off holds up the others", "operator/core/work_queue.cpp",
              "  if (order_.empty()) return std::nullopt;", "  if (order_.empty() || !failures_.empty()) return std::nullopt;", "test_sim"),
+    Breakage("a time that comes ends a back-off", "operator/core/work_queue.cpp",
+             "backs_off->second > now) {", "backs_off->second > now + seconds(99)) {", "test_core"),
+    Breakage("a time that comes while a key is in hand brings it back at once", "operator/core/work_queue.cpp",
+             "    if (processing_.contains(key)) {\n", "    if (false) {\n", "test_core"),
     # The loop
     Breakage("jobs are decided before all is known", LOOP, "  if (!synced() || !is_leader_) return now_ + seconds(1);",
              "  if (!is_leader_) return now_ + seconds(1);", "test_runtime"),
+    Breakage("what a worker reports ends a back-off", LOOP, "    queue_.add_after_back_off(key, now_);\n  }\n}",
+             "    queue_.add(key);\n  }\n}", "test_runtime"),
     Breakage("an own write that is not seen yet is not waited for", LOOP, "  if (!memory.unseen) return false;\n", "  return false;\n",
              "test_sim"),
     # Where nodes stand

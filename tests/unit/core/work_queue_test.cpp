@@ -136,3 +136,39 @@ TEST_CASE("what is no news about a key waits for its back-off, and no longer") {
   queue.add_after_back_off(key("a"), kStart);
   CHECK(queue.pop(kStart) == key("a"));
 }
+
+TEST_CASE("a time that comes does not end a back-off") {
+  WorkQueue queue(1, {seconds(10), seconds(10)});
+  queue.add(key("a"));
+  REQUIRE(queue.pop(kStart) == key("a"));
+  queue.done(key("a"));
+  queue.add_backed_off(key("a"), kStart, seconds(30));
+  for (const int second : {1, 2, 29}) {
+    queue.add_at(key("a"), kStart + seconds(second));
+    CHECK_FALSE(queue.pop(kStart + seconds(second)).has_value());
+    CHECK(queue.next_due() == kStart + seconds(30));
+  }
+  CHECK(queue.pop(kStart + seconds(30)) == key("a"));
+}
+
+TEST_CASE("when a key returns whose time came while it was in hand depends on how that ended") {
+  WorkQueue queue(1, {seconds(10), seconds(10)});
+  queue.add(key("a"));
+  REQUIRE(queue.pop(kStart) == key("a"));
+  queue.add_at(key("a"), kStart + seconds(1));
+  CHECK_FALSE(queue.pop(kStart + seconds(1)).has_value());
+  CHECK_FALSE(queue.next_due().has_value());
+  MonoTime due = kStart + seconds(1);
+  bool is_news = false, failed = false;
+  SUBCASE("well") {}
+  SUBCASE("with a failure") { failed = true; }
+  SUBCASE("with a failure, and there was news") { is_news = failed = true; }
+  if (is_news) queue.add(key("a"));
+  queue.done(key("a"));
+  if (failed) queue.add_backed_off(key("a"), kStart + seconds(1), seconds(30));
+  if (failed && !is_news) due += seconds(30);
+  for (int second = 1; second < 40; ++second) {
+    const MonoTime now = kStart + seconds(second);
+    CHECK(queue.pop(now).has_value() == (now == due));
+  }
+}

@@ -550,6 +550,36 @@ TEST_CASE("a job whose progress waits for its turn is not looked at before that"
   CHECK(fixture.planned.works.size() == kTrain);
 }
 
+TEST_CASE("a write that is to be tried later is not tried before, whatever workers report") {
+  std::string waiting;
+  SUBCASE("how far they have come") {}
+  SUBCASE("what each time is news") { waiting = "for file "; }
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  let_train(fixture, loop, Json::object());
+  const auto plans_in_second = [&](int second) {
+    ProgressReport report = first_step(0);
+    report.step = second + 1;
+    if (!waiting.empty()) report.waiting = waiting + std::to_string(second);
+    REQUIRE(fixture.mailbox.post(report));
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    return fixture.planned.works.size();
+  };
+  REQUIRE(plans_in_second(0) == 1);
+  // While it is under way the time for another look comes.
+  for (const int second : {1, 2, 3}) CHECK(plans_in_second(second) == 1);
+  runtime::ApplyDone done = JobsFixture::done_of(fixture.planned.works[0]);
+  done.status = Error(ErrorCode::kTooManyRequests, "later").with_retry_after(30);
+  REQUIRE(fixture.mailbox.post(std::move(done)));
+  fixture.planned.works.clear();
+  for (int second = 4; second < 34; ++second) {
+    CAPTURE(second);
+    CHECK(plans_in_second(second) == 0);
+  }
+  CHECK(plans_in_second(34) == 1);
+}
+
 TEST_CASE("a disruption budget and what workers tell do not wait for a turn to write progress") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
