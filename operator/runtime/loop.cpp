@@ -846,7 +846,9 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
   const bool creates = std::any_of(
       plan.actions.begin(), plan.actions.end(),
       [](const auto& action) { return std::holds_alternative<core::CreatePod>(action); });
-  if (!creates && record.job.status.is_true(std::string(core::words::kRunning))) {
+  // Between two tries nothing is made either.
+  const bool lacks_none = !creates && !memory.create_failure;
+  if (lacks_none && record.job.status.is_true(std::string(core::words::kRunning))) {
     memory.create_failures = 0;
     memory.create_delayed_since.reset();
   }

@@ -357,6 +357,8 @@ BREAKAGES = [
              "spec.min < spec.max && !spec.host_network;", "spec.min < spec.max;", "test_api"),
     Breakage("a start is foretold to a job that waits for no room", "cli/expected_start.cpp",
              "std::find(others.begin(), others.end(), admitted->reason) == others.end() &&", "!others.empty() &&", "test_cli_plan"),
+    Breakage("a refused worker is tried as often as ever while the others train", LOOP, "!creates && !memory.create_failure;",
+             "!creates;", "test_runtime"),
     Breakage("gangs whose pods are refused try again at the same moments for ever", "operator/runtime/loop.cpp",
              "now_ + least + milliseconds(jitter_.below(spread));", "now_ + least + milliseconds(spread);", "test_runtime"),
     Breakage("a worker's host ports stand last", "operator/api/make_pod.cpp", "ports.insert(ports.begin(), std::move(first));",

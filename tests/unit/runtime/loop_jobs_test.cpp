@@ -580,6 +580,52 @@ TEST_CASE("a write that is to be tried later is not tried before, whatever worke
   CHECK(plans_in_second(34) == 1);
 }
 
+TEST_CASE("a worker that may not join is tried more and more rarely while the others train") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  Json job = *parse_json(JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 2,
+    "targetWorkers": 2, "startAttempt": 0, "replicas": 1, "conditions": [{"type": "Running",
+      "status": "True", "reason": "GangRunning", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true},
+                  {"slot": 1, "attempt": 1, "node": "n"}]})"));
+  job["spec"]["worker"].erase("command");
+  job["spec"]["worker"]["count"] = 2;
+  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+    "optimizer": {"sgd": {"learningRate": "1"}}})");
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
+  fixture.list(api::Kind::kTrainingJob, {dump_json(job)});
+  std::vector<int> tries;
+  int progress_writes = 0;
+  for (int second = 0; second < 300 && tries.size() < 4; ++second) {
+    ProgressReport report;
+    report.job = "ns/a";
+    report.step = second;
+    report.total_steps = 1'000;
+    report.membership_epoch = 1;
+    report.members = {0};
+    REQUIRE(fixture.mailbox.post(report));
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      for (const auto& action : work.plan.actions) {
+        progress_writes += std::holds_alternative<core::PatchStatus>(action) ? 1 : 0;
+        if (!std::holds_alternative<core::CreatePod>(action)) continue;
+        tries.push_back(second);
+        done.status = Error(ErrorCode::kForbidden, "create Pod: exceeded quota: team");
+        done.create_failure = {"QuotaExceeded", done.status.error().message()};
+      }
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  REQUIRE(tries.size() == 4);
+  CHECK(progress_writes > 10);
+  CHECK(tries[1] - tries[0] <= 16);
+  CHECK(tries[3] - tries[2] >= 40);
+}
+
 TEST_CASE("a disruption budget and what workers tell do not wait for a turn to write progress") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
