@@ -651,13 +651,15 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   }
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) return std::nullopt;
+  PlaceWish wish;
+  wish.uid = job.meta.uid;
+  wish.generation = job.meta.generation;
   if (gang.members.empty()) {
     const bool wait = std::any_of(gang.stale.begin(), gang.stale.end(),
                                   [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
-    return wait || !pods_verdict(snapshot) ? std::nullopt : std::optional(PlaceWish{});
+    return wait || !pods_verdict(snapshot) ? std::nullopt : std::optional(wish);
   }
   if (!is_elastic(snapshot, gang)) return std::nullopt;
-  PlaceWish wish;
   wish.slots = slots_to_place(snapshot, gang);
   if (wish.slots.empty() || !pods_verdict(snapshot)) return std::nullopt;
   wish.only_grows =

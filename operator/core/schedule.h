@@ -30,6 +30,10 @@ struct PlaceWish {
   /// False: each takes the place of a worker that was lost, and holds its quota.
   bool only_grows = false;
   bool is_beyond = false;  ///< it has all that it wishes for: whoever has not comes first
+  /// Whose it is: a place for the job as it was may be none for what was edited, or came under its
+  /// name.
+  std::string uid{};
+  std::int64_t generation = 0;
   bool operator==(const PlaceWish&) const = default;
 };
 

@@ -214,6 +214,10 @@ BREAKAGES = [
     # The loop
     Breakage("jobs are decided before all is known", LOOP, "  if (!synced() || !is_leader_) return now_ + seconds(1);",
              "  if (!is_leader_) return now_ + seconds(1);", "test_runtime"),
+    Breakage("a place for a job as it was is given to it as it is", "operator/core/reconcile.cpp",
+             "  wish.generation = job.meta.generation;\n", "", "test_runtime"),
+    Breakage("a place for a job is given to another of its name", "operator/core/reconcile.cpp", "  wish.uid = job.meta.uid;\n", "",
+             "test_runtime"),
     Breakage("what a worker reports ends a back-off", LOOP, "    queue_.add_after_back_off(key, now_);\n  }\n}",
              "    queue_.add(key);\n  }\n}", "test_runtime"),
     Breakage("an own write that is not seen yet is not waited for", LOOP, "  if (!memory.unseen) return false;\n", "  return false;\n",

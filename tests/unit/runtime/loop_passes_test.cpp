@@ -36,7 +36,8 @@ class Decisions final : public runtime::Executor {
   int made = 0;
 };
 
-/// A job that waits for a node with more processors than there are; then there is one.
+/// A job that waits for a node with more processors than there are, and what says so is being
+/// written.
 struct PassFixture {
   TickingClock clock;
   runtime::Mailbox mailbox{100};
@@ -47,20 +48,9 @@ struct PassFixture {
       : clock(tick), loop(test::loop_options(clock, mailbox, decisions)) {
     list_node("2");
     list(api::Kind::kPod, {});
-    list(api::Kind::kTrainingJob,
-         {R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "j",
-      "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1},
-      "spec": {"worker": {"count": 1, "command": ["x"],
-        "resources": {"cpu": "4", "memory": "1Gi"}}}})"});
+    list_job("u", 1, "4");
     loop.step();
-    clock.stop_ticking();
     REQUIRE(decisions.made == 0);
-    // That it waits was refused to be written, so it is looked at again.
-    runtime::ApplyDone done;
-    done.key = {"ns", "j"};
-    done.uid = "u";
-    REQUIRE(mailbox.post(std::move(done)));
-    list_node("8");
   }
 
   void list(api::Kind kind, const std::vector<std::string>& objects) {
@@ -73,8 +63,30 @@ struct PassFixture {
           cpus + R"(", "memory": "8Gi"}, "conditions": [{"type": "Ready", "status": "True"}]}})"});
   }
 
-  /// How long the loop wants to be left alone, until it has decided.
+  void list_job(const std::string& uid, int generation, const std::string& cpus) {
+    const std::string number = std::to_string(generation);
+    list(api::Kind::kTrainingJob,
+         {R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "j",
+      "namespace": "ns", "uid": ")" +
+          uid + R"(", "resourceVersion": ")" + number + R"(", "generation": )" + number +
+          R"(}, "spec": {"worker": {"count": 1, "command": ["x"],
+        "resources": {"cpu": ")" +
+          cpus + R"(", "memory": "1Gi"}}}})"});
+  }
+
+  /// Nothing was written, so the job is looked at again.
+  void end_write() {
+    runtime::ApplyDone done;
+    done.key = {"ns", "j"};
+    done.uid = "u";
+    REQUIRE(mailbox.post(std::move(done)));
+  }
+
+  /// How long the loop wants to be left alone, until it has decided: there is room now.
   nanoseconds pause() {
+    clock.stop_ticking();
+    end_write();
+    list_node("8");
     nanoseconds paused{0};
     for (int i = 0; i < 100 && decisions.made == 0; ++i) {
       const MonoTime due = loop.step();
@@ -103,4 +115,36 @@ TEST_CASE("however long a pass takes, the next one waits a quarter of a second a
 
 TEST_CASE("a pass that takes no time is followed at once") {
   CHECK(PassFixture(nanoseconds(0)).pause() == nanoseconds(0));
+}
+
+TEST_CASE("a place that was found for a job as it was is not given to it as it is") {
+  std::string uid = "u";
+  int generation = 1;
+  std::string cpus = "4";
+  SUBCASE("unchanged") {}
+  SUBCASE("edited") {
+    generation = 2;
+    cpus = "16";
+  }
+  SUBCASE("another of its name") {
+    uid = "other";
+    cpus = "16";
+  }
+  PassFixture fixture(milliseconds(10));
+  fixture.clock.move_to(fixture.clock.now() + seconds(1));
+  // The place is found while what said that there is none is still being written.
+  fixture.list_node("8");
+  fixture.loop.step();
+  REQUIRE(fixture.decisions.made == 0);
+  // And used before there may be another pass.
+  fixture.clock.stop_ticking();
+  fixture.list_job(uid, generation, cpus);
+  fixture.end_write();
+  const MonoTime due = fixture.loop.step();
+  CHECK(fixture.decisions.made == (cpus == "4" ? 1 : 0));
+  if (cpus == "4") return;
+  CHECK(due > fixture.clock.now());
+  fixture.clock.move_to(fixture.clock.now() + seconds(1));
+  fixture.loop.step();
+  CHECK(fixture.decisions.made == 0);
 }
