@@ -42,6 +42,7 @@ Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec);
 /// Levels of the topology, or labels of nodes; empty: not asked for.
 struct TopologyWish {
   std::string required, preferred;
+  bool asks() const { return !required.empty() || !preferred.empty(); }
 };
 /// spec.topology, or what Kueue's annotations ask for of a job that is in none of its queues: of
 /// those that are, Kueue and the cluster's scheduler choose the nodes.

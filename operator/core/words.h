@@ -138,8 +138,8 @@ inline constexpr std::chrono::seconds kOldMost{15};
 inline constexpr std::chrono::seconds kSparedFor{300};
 /// A queue's status is written so often at most.
 inline constexpr std::chrono::seconds kQueueInterval{5};
-/// So long the list of queues is awaited in silence, before jobs that name one hear of it.
-inline constexpr std::chrono::seconds kQueuesUnknownMost{30};
+/// So long lists that not every job needs are awaited in silence, before those that do hear of it.
+inline constexpr std::chrono::seconds kUnlistedMost{30};
 /// What a gang waits for is said anew so often at most, when only the words changed.
 inline constexpr std::chrono::seconds kWordsInterval{60};
 /// And so often, when they differ in numbers alone: what is free changes with every pod of every

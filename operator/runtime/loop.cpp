@@ -115,6 +115,7 @@ OperatorLoop::OperatorLoop(LoopOptions options)
       queue_(options_.seed, core::WorkQueueOptions{.observer = options_.metrics}),
       jitter_(options_.seed),
       queue_book_(options_.clock->mono_now()),
+      topology_book_(options_.clock->mono_now()),
       is_leader_(options_.is_leader),
       now_(options_.clock->mono_now()),
       next_resync_(now_ + options_.resync),
@@ -164,6 +165,7 @@ MonoTime OperatorLoop::step() {
   look_at_turned();
   call_progress_line();
   if (options_.sees_queues && queue_book_.turned_unknown(now_)) schedule_is_old_ = true;
+  if (options_.sees_topologies && topology_book_.turned_unknown(now_)) schedule_is_old_ = true;
   if (schedule_due_ && *schedule_due_ <= now_) schedule_is_old_ = true;
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.
   for (int round = 0; round < kScheduleRounds; ++round) {
@@ -173,8 +175,10 @@ MonoTime OperatorLoop::step() {
   }
   if (const auto due = queue_book_.due(); due && *due <= now_) write_queues();
   if (queue_.ready()) return now_;
-  const MonoTime due =
-      std::min(queue_.next_due().value_or(next_resync_), queue_book_.due().value_or(next_resync_));
+  MonoTime due = queue_.next_due().value_or(next_resync_);
+  // What is not seen never comes, and nothing is due of it.
+  if (options_.sees_queues) due = std::min(due, queue_book_.due().value_or(due));
+  if (options_.sees_topologies) due = std::min(due, topology_book_.due().value_or(due));
   const MonoTime pass =
       schedule_is_old_ ? std::max(now_, schedule_from_) : schedule_due_.value_or(next_resync_);
   const MonoTime turn = progress_line_.empty() ? next_resync_ : progress_window_ + seconds(1);

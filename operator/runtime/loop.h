@@ -165,6 +165,7 @@ class OperatorLoop {
   bool keeps_place(const api::Pod& pod, const api::ObjectKey& job) const;
   std::vector<core::Assumed> leaving_but_of(const std::vector<core::QueueHolder>& holders) const;
   std::optional<core::RunningGang> running_gang(const api::ObjectKey& key) const;
+  void add_topology_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
   void add_queue_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const;
   void write_queues();
 

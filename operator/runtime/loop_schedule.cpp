@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/contract.h"
+#include "operator/api/kueue.h"
 #include "operator/core/gang_view.h"
 #include "operator/runtime/loop.h"
 
@@ -135,7 +136,7 @@ void OperatorLoop::run_schedule() {
   std::optional<core::VolumeReach> volumes;
   for (const auto& [record, wish] : order) {
     core::WaitingGang gang = waiting_gang(record->job, *wish, volumes);
-    const bool asks = !gang.required_level.empty() || !gang.preferred_level.empty();
+    const bool asks = api::topology_wanted(record->job).asks();
     if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
     if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
   }
@@ -156,6 +157,7 @@ void OperatorLoop::run_schedule() {
     options_.metrics->on_scheduled(std::chrono::duration<double>(ended - began).count());
     if (kept.remade) options_.metrics->on_inventory_remade(*kept.remade);
   }
+  add_topology_notes(verdicts);
   add_queue_notes(verdicts);
   for (const auto& [key, verdict] : verdicts) {
     const auto before = verdicts_.find(key);
@@ -281,6 +283,17 @@ std::vector<core::HeldSlot> OperatorLoop::leaving_of(const core::QueueHolder& go
     leaving.push_back(core::leaving_slot(pod, number, options_.clock->wall_now()));
   }
   return leaving;
+}
+
+/// What jobs hear that ask for topology while it is not known.
+void OperatorLoop::add_topology_notes(std::map<api::ObjectKey, core::GangVerdict>& verdicts) const {
+  const std::string why = options_.sees_topologies ? topology_book_.why_unknown(now_) : "";
+  if (why.empty()) return;
+  for (const auto& [key, wish] : waiting_) {
+    const JobRecord* record = jobs_.find(key);
+    if (record == nullptr || !api::topology_wanted(record->job).asks()) continue;
+    verdicts[key] = core::GangVerdict{std::nullopt, why, wish.slots};
+  }
 }
 
 /// What jobs hear whose queue is not known, or not heeded here.

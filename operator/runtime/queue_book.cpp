@@ -26,7 +26,7 @@ Result<QueueRecord> parse_queue_record(const Json& json) {
 }  // namespace
 
 QueueBook::QueueBook(MonoTime now)
-    : queues_(parse_queue_record), priorities_(api::parse_priority_class), began_(now) {}
+    : queues_(parse_queue_record), priorities_(api::parse_priority_class), wait_(now) {}
 
 bool QueueBook::take(const kube::WatchEvent& event, api::Kind kind) {
   const bool was_synced = synced();
@@ -74,7 +74,7 @@ const api::PriorityClass* QueueBook::priority_of(const api::TrainingJob& job) co
 }
 
 std::string QueueBook::why_unknown(MonoTime now) const {
-  if (now - began_ < core::words::kQueuesUnknownMost) return "";
+  if (synced() || !wait_.is_over(now)) return "";
   return "spec.queueName: the operator could not list queues or priority classes until now; is "
          "crds/trainingqueue.yaml applied, and may the operator read it?";
 }
@@ -98,16 +98,10 @@ bool QueueBook::is_any_spent(WallTime now) const {
   });
 }
 
-bool QueueBook::turned_unknown(MonoTime now) {
-  if (synced() || was_unknown_ || now - began_ < core::words::kQueuesUnknownMost) return false;
-  was_unknown_ = true;
-  return true;
-}
+bool QueueBook::turned_unknown(MonoTime now) { return !synced() && wait_.turned_over(now); }
 
 std::optional<MonoTime> QueueBook::due() const {
-  if (!synced()) {
-    return was_unknown_ ? std::nullopt : std::optional(began_ + core::words::kQueuesUnknownMost);
-  }
+  if (!synced()) return wait_.due();
   std::optional<MonoTime> due;
   // Once the last queue is gone, the figures are still to be emptied.
   if (is_old_ && (!empty() || !figures_.empty())) due = not_before_;

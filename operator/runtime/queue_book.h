@@ -12,6 +12,7 @@
 #include "operator/core/schedule.h"
 #include "operator/kube/store.h"
 #include "operator/runtime/applier.h"
+#include "operator/runtime/list_wait.h"
 #include "operator/runtime/mailbox.h"
 #include "operator/runtime/metrics_queues.h"
 
@@ -79,8 +80,7 @@ class QueueBook {
 
   kube::Store<QueueRecord> queues_;
   kube::Store<api::PriorityClass> priorities_;
-  MonoTime began_;
-  bool was_unknown_ = false;
+  ListWait wait_;
   std::map<api::ObjectKey, Writing> writing_;
   bool is_old_ = false;
   MonoTime not_before_{};  ///< all together

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/list_text.h"
+
 namespace muster::runtime {
 namespace {
 
@@ -36,37 +38,44 @@ bool TopologyBook::knows(api::Kind kind) {
   return std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end();
 }
 
-TopologyBook::TopologyBook()
-    : configs_(parse_topology_record),
-      kueue_(parse_topology_record),
-      kai_(parse_topology_record),
-      hyper_nodes_(parse_topology_record) {}
-
-kube::Store<TopologyRecord>& TopologyBook::store_of(api::Kind kind) {
-  if (kind == api::Kind::kTopologyConfig) return configs_;
-  if (kind == api::Kind::kKueueTopology) return kueue_;
-  return kind == api::Kind::kKaiTopology ? kai_ : hyper_nodes_;
+TopologyBook::TopologyBook(MonoTime now) : wait_(now) {
+  for (const api::Kind kind : kKinds) stores_.try_emplace(kind, parse_topology_record);
 }
 
 bool TopologyBook::take(const kube::WatchEvent& event, api::Kind kind) {
   const bool was_synced = synced();
-  const bool changed = !store_of(kind).apply(event).empty();
+  const bool changed = !stores_.at(kind).apply(event).empty();
   is_old_ = is_old_ || changed;
   return changed || was_synced != synced();
 }
 
 bool TopologyBook::synced() const {
-  return configs_.synced() && kueue_.synced() && kai_.synced() && hyper_nodes_.synced();
+  return std::all_of(stores_.begin(), stores_.end(),
+                     [](const auto& one) { return one.second.synced(); });
+}
+
+std::string TopologyBook::why_unknown(MonoTime now) const {
+  if (synced() || !wait_.is_over(now)) return "";
+  std::vector<std::string> unlisted;
+  for (const auto& [kind, store] : stores_) {
+    const api::KindInfo& info = api::info_of(kind);
+    if (store.synced()) continue;
+    unlisted.push_back(std::string(info.plural) + " (" + info.api_version + ")");
+  }
+  return "spec.topology: the operator could not list " + list_text(unlisted, unlisted.size()) +
+         " until now, and cannot tell where nodes stand without an answer; its log says which "
+         "error "
+         "the API server answers with";
 }
 
 const std::shared_ptr<const core::Topology>& TopologyBook::topology(
     const core::KeptInventory& nodes) {
   if (!std::exchange(is_old_, false)) return topology_;
   core::TopologyObjects objects;
-  append(configs_, objects.configs);
-  append(kueue_, objects.peers);
-  append(kai_, objects.peers);
-  append(hyper_nodes_, objects.hyper_nodes);
+  append(stores_.at(api::Kind::kTopologyConfig), objects.configs);
+  append(stores_.at(api::Kind::kKueueTopology), objects.peers);
+  append(stores_.at(api::Kind::kKaiTopology), objects.peers);
+  append(stores_.at(api::Kind::kHyperNode), objects.hyper_nodes);
   auto read = core::read_topology(nodes.nodes(), objects);
   if (!read) {
     topology_ = nullptr;

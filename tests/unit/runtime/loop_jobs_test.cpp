@@ -1,6 +1,7 @@
 // What the loop keeps of jobs between two looks at them.
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -580,25 +581,28 @@ TEST_CASE("a write that is to be tried later is not tried before, whatever worke
   CHECK(plans_in_second(34) == 1);
 }
 
-TEST_CASE("a worker that may not join is tried more and more rarely while the others train") {
-  JobsFixture fixture;
-  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+namespace {
+
+/// Job a, of which one worker trains and the other has this place.
+Json half_running(const Json& other) {
   Json job = *parse_json(JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 2,
     "targetWorkers": 2, "startAttempt": 0, "replicas": 1, "conditions": [{"type": "Running",
       "status": "True", "reason": "GangRunning", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-    "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true},
-                  {"slot": 1, "attempt": 1, "node": "n"}]})"));
+    "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
+  job["status"]["placement"].push_back(other);
   job["spec"]["worker"].erase("command");
   job["spec"]["worker"]["count"] = 2;
   job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
     "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
     "optimizer": {"sgd": {"learningRate": "1"}}})");
-  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
-  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
-  fixture.list(api::Kind::kTrainingJob, {dump_json(job)});
-  std::vector<int> tries;
-  int progress_writes = 0;
-  for (int second = 0; second < 300 && tries.size() < 4; ++second) {
+  return job;
+}
+
+/// Steps once a second while the first worker of job a reports; `carry_out` is given each plan.
+void train_on(
+    JobsFixture& fixture, runtime::OperatorLoop& loop, int seconds_long,
+    const std::function<void(int, const runtime::Work&, runtime::ApplyDone&)>& carry_out) {
+  for (int second = 0; second < seconds_long; ++second) {
     ProgressReport report;
     report.job = "ns/a";
     report.step = second;
@@ -610,20 +614,63 @@ TEST_CASE("a worker that may not join is tried more and more rarely while the ot
     fixture.clock.advance(seconds(1));
     for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
       runtime::ApplyDone done = JobsFixture::done_of(work);
-      for (const auto& action : work.plan.actions) {
-        progress_writes += std::holds_alternative<core::PatchStatus>(action) ? 1 : 0;
-        if (!std::holds_alternative<core::CreatePod>(action)) continue;
-        tries.push_back(second);
-        done.status = Error(ErrorCode::kForbidden, "create Pod: exceeded quota: team");
-        done.create_failure = {"QuotaExceeded", done.status.error().message()};
-      }
+      carry_out(second, work, done);
       REQUIRE(fixture.mailbox.post(std::move(done)));
     }
   }
-  REQUIRE(tries.size() == 4);
+}
+
+}  // namespace
+
+TEST_CASE("a worker that may not join is tried more and more rarely while the others train") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
+  fixture.list(api::Kind::kTrainingJob,
+               {dump_json(half_running({{"slot", 1}, {"attempt", 1}, {"node", "n"}}))});
+  std::vector<int> tries;
+  int progress_writes = 0;
+  train_on(fixture, loop, 200, [&](int second, const auto& work, runtime::ApplyDone& done) {
+    for (const auto& action : work.plan.actions) {
+      progress_writes += std::holds_alternative<core::PatchStatus>(action) ? 1 : 0;
+      if (!std::holds_alternative<core::CreatePod>(action)) continue;
+      tries.push_back(second);
+      done.status = Error(ErrorCode::kForbidden, "create Pod: exceeded quota: team");
+      done.create_failure = {"QuotaExceeded", done.status.error().message()};
+    }
+  });
+  REQUIRE(tries.size() >= 4);
   CHECK(progress_writes > 10);
   CHECK(tries[1] - tries[0] <= 16);
   CHECK(tries[3] - tries[2] >= 40);
+}
+
+TEST_CASE("who trains without one tells how far it is although nobody knows where nodes stand") {
+  JobsFixture fixture;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.sees_topologies = true;
+  runtime::OperatorLoop loop(options);
+  Json job =
+      half_running({{"slot", 1}, {"attempt", 0}, {"node", "n"}, {"member", true}});  // and is gone
+  job["spec"]["topology"] = {{"required", "rack"}};
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
+  fixture.list(api::Kind::kTrainingJob, {dump_json(job)});
+  std::int64_t step = 0;
+  std::string said;
+  train_on(fixture, loop, 60, [&](int, const auto& work, runtime::ApplyDone&) {
+    for (const auto& action : work.plan.actions) {
+      const auto* patch = std::get_if<core::PatchStatus>(&action);
+      if (patch == nullptr || !patch->status.progress) continue;
+      step = patch->status.progress->step;
+      said = patch->status.condition("Running")->message;
+    }
+  });
+  CHECK(step > 40);
+  CHECK_MESSAGE(said.find("spec.topology: the operator could not list ") != std::string::npos,
+                said);
 }
 
 TEST_CASE("a disruption budget and what workers tell do not wait for a turn to write progress") {

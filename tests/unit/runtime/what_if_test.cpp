@@ -100,7 +100,14 @@ TEST_CASE("a TopologyConfig, Kueue's or KAI's Topology or HyperNodes tell where 
 /// Hands that only remember.
 struct Remembering final : runtime::Executor {
   std::vector<std::string> reasons;
-  void execute(runtime::Work work) override { reasons.push_back(work.plan.reason); }
+  runtime::ApplyDone last;  ///< what was asked for last, carried out
+  void execute(runtime::Work work) override {
+    reasons.push_back(work.plan.reason);
+    last = {};
+    last.key = work.key;
+    last.uid = work.uid;
+    last.pass = work.plan.pass;
+  }
   void stop() override {}
 };
 
@@ -181,9 +188,38 @@ TEST_CASE("who asks for topology waits until all that tells of it is known") {
     (void)loop.step();
   }
   CHECK(hands.reasons.empty());
-  list(runtime::TopologyBook::kKinds.back(), nullptr);
-  (void)loop.step();
-  CHECK(hands.reasons.size() == 1);
+  SUBCASE("in silence") {
+    list(runtime::TopologyBook::kKinds.back(), nullptr);
+    (void)loop.step();
+    CHECK(hands.reasons.size() == 1);
+  }
+  SUBCASE("and is told after a while of what is not") {
+    clock.advance(seconds(29));
+    CHECK(loop.step() == clock.mono_now() + seconds(1));
+    CHECK(hands.reasons.empty());
+    clock.advance(seconds(1));
+    CHECK(loop.step() > clock.mono_now());
+    REQUIRE(hands.reasons.size() == 1);
+    CHECK(hands.reasons[0].starts_with(
+        "spec.topology: the operator could not list hypernodes (topology.volcano.sh/v1alpha1) "));
+    CHECK(mailbox.post(hands.last));
+    list(runtime::TopologyBook::kKinds.back(), nullptr);
+    (void)loop.step();
+    REQUIRE(hands.reasons.size() == 2);
+    CHECK(hands.reasons[1].find("could not list") == std::string::npos);
+  }
+}
+
+TEST_CASE("what is not seen is not waited for") {
+  ManualClock clock;
+  runtime::Mailbox mailbox(100);
+  Remembering hands;
+  runtime::OperatorLoop loop(test::loop_options(clock, mailbox, hands));
+  for (const auto kind : {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kNode}) {
+    CHECK(mailbox.post(test::listed(kind, std::vector<Json>{})));
+  }
+  clock.advance(seconds(31));
+  CHECK(loop.step() > clock.mono_now());
 }
 
 TEST_CASE("a TopologyConfig that cannot be used is named to who asks for topology") {
