@@ -139,6 +139,9 @@ struct SlotPlacement {
   /// The attempt before this one ended for what it read: this one is to know all its data before it
   /// asks to be let in.
   bool checks_data = false;
+  /// This attempt has ended with 0 while others went on, of a user's own program: its pod may be
+  /// gone.
+  bool ended = false;
   bool operator==(const SlotPlacement&) const = default;
 };
 

@@ -28,6 +28,7 @@ Status read_placement(const Json& json, const std::string& path, SlotPlacement& 
   in.optional("member", out.member);
   in.optional("replacements", out.replacements, kInt);
   in.optional("checksData", out.checks_data);
+  in.optional("ended", out.ended);
   return in.status();
 }
 
@@ -196,6 +197,7 @@ Json placement_to_json(const SlotPlacement& placement) {
   if (placement.member) json["member"] = true;
   if (placement.replacements > 0) json["replacements"] = placement.replacements;
   if (placement.checks_data) json["checksData"] = true;
+  if (placement.ended) json["ended"] = true;
   return json;
 }
 

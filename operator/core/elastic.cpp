@@ -362,7 +362,8 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
     for (auto& placement : status.placement) {
       if (placement.slot == member.placement.slot) placement.member = true;
     }
-    if (member.placement.slot == 0 && !member.pod->image_id.empty()) {
+    const bool is_first = member.placement.slot == 0 && member.pod != nullptr;
+    if (is_first && !member.pod->image_id.empty()) {
       status.image_digest = head_of(member.pod->image_id, 512);
     }
   }

@@ -202,6 +202,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
       placement.member = false;
       placement.replacements = 0;
       placement.checks_data = false;
+      placement.ended = false;
     }
   } else {
     status.placement.clear();

@@ -6,6 +6,7 @@
 #include "operator/core/drain_policy.h"
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
+#include "operator/core/ended_workers.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/half_bound.h"
 #include "operator/core/preparing.h"
@@ -39,6 +40,9 @@ std::string settling(const api::TrainingJobStatus& status) {
 std::string job_is_old() { return "job is old"; }
 std::string down(const api::SlotPlacement& placement) {
   return "down/" + std::to_string(placement.slot) + "/" + std::to_string(placement.attempt);
+}
+std::string ended(const api::SlotPlacement& placement) {
+  return "ended/" + std::to_string(placement.slot) + "/" + std::to_string(placement.attempt);
 }
 std::string has_model() { return "has model"; }
 std::string room() { return "room"; }
@@ -100,6 +104,9 @@ std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot) {
   }
   if (half_bound(snapshot, gang)) add(facts::half_bound(status));
   if (has_model(gang)) add(facts::has_model());
+  for (const auto& member : gang.members) {
+    if (is_end_untold(snapshot, member)) add(facts::ended(member.placement));
+  }
   if (is_settling(snapshot, gang)) add(facts::settling(status));
   if (is_elastic(snapshot, gang)) {
     for (const auto& member : gang.members) {

@@ -32,6 +32,8 @@ std::string settling(const api::TrainingJobStatus& status);
 std::string job_is_old();
 /// This attempt of the slot has ended or was lost, and the others train on.
 std::string down(const api::SlotPlacement& placement);
+/// This attempt of the slot has ended with 0, and no status says so.
+std::string ended(const api::SlotPlacement& placement);
 /// Slot 0 has ended with the job's model, and the job is not complete.
 std::string has_model();
 /// There is room for a slot that the gang wishes for and never had.

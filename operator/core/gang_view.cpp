@@ -118,7 +118,9 @@ GangView view_gang(const JobSnapshot& snapshot) {
     if (placement.slot < 0 || placement.attempt < 0 || !slots.insert(placement.slot).second) {
       continue;
     }
-    view.members.push_back({placement, MemberState::kMissing, nullptr});
+    const MemberState without_pod =
+        placement.ended ? MemberState::kSucceeded : MemberState::kMissing;
+    view.members.push_back({placement, without_pod, nullptr});
   }
   std::ranges::sort(view.members, {}, slot_of_member);
   const std::int64_t live_attempt = first_live_attempt(view, status.membership_epoch);

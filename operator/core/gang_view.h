@@ -13,7 +13,7 @@ enum class MemberState {
   kMissing,  ///< no pod yet, or no more
   kPending,  ///< there, not running
   kRunning,
-  kSucceeded,  ///< ended with 0
+  kSucceeded,  ///< ended with 0; its pod may be gone, where status says that it has ended
   kFailed,     ///< ended with another code, or without one
   kLost,       ///< being deleted, though nobody here asked for it, or its node is gone
 };

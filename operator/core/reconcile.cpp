@@ -11,6 +11,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/end_policy.h"
+#include "operator/core/ended_workers.h"
 #include "operator/core/facts.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/half_bound.h"
@@ -413,7 +414,8 @@ std::optional<seconds> observe_running(api::TrainingJobStatus& status, const Job
     status.workers = workers_text(target, target);
     status.restart_at.reset();
     const api::Pod* first = gang.members.front().pod;
-    if (!first->image_id.empty()) status.image_digest = head_of(first->image_id, 512);
+    if (first != nullptr && !first->image_id.empty())
+      status.image_digest = head_of(first->image_id, 512);
     const auto* before = status.condition(std::string(words::kRunning));
     const std::string message = std::to_string(target) + " of " + std::to_string(target) +
                                 (target == 1 ? " worker runs" : " workers run") +
@@ -478,6 +480,7 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
     return nothing("waiting for a place");
   }
   judge_spec(status, snapshot);
+  store_ends(status, snapshot, gang);
   const auto words_due = observe_running(status, snapshot, gang);
   if (trains && may_wait(snapshot, gang, status)) {
     Plan later = nothing("training");
@@ -597,6 +600,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   if (const auto left = until_preparing(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_not_started(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_let_go(snapshot, gang)) requeue(plan, *left);
+  if (const auto left = until_ends_stored(snapshot, gang)) requeue(plan, *left);
   if (const auto left = until_spared(snapshot, gang)) requeue(plan, *left);
   await_nodes(plan, snapshot);
   if (is_elastic(snapshot, gang)) {

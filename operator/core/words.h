@@ -136,6 +136,9 @@ inline constexpr std::chrono::seconds kSpareFor{30};
 inline constexpr std::chrono::seconds kOldMost{15};
 /// A job that was preempted and runs again is not preempted for so long.
 inline constexpr std::chrono::seconds kSparedFor{300};
+/// So long after its end it is stored that a worker of a user's own program has ended with 0: those
+/// of most gangs end within moments of each other.
+inline constexpr std::chrono::seconds kEndStoredAfter{30};
 /// A queue's status is written so often at most.
 inline constexpr std::chrono::seconds kQueueInterval{5};
 /// So long lists that not every job needs are awaited in silence, before those that do hear of it.

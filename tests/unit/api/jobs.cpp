@@ -70,7 +70,7 @@ Json full_training_job() {
       "startCount": 2,
       "queue": "research", "kueueQueue": "team", "wentAhead": true,
       "placement": [{"slot": 0, "attempt": 1, "node": "n", "domain": "r1", "member": true,
-        "replacements": 2, "checksData": true}],
+        "replacements": 2, "checksData": true, "ended": true}],
       "takenBack": {"shrinks": 2, "preemptions": 1, "lostProcessSeconds": 36,
         "preemptedFor": "team/x", "preemptedForUID": "u"},
       "cost": {"currency": "EUR", "amount": "12.5", "ratePerHour": "40.2", "unknownSeconds": 60,

@@ -132,6 +132,53 @@ TEST_CASE("a worker that ended with 0 before the others changes nothing yet") {
   CHECK(job.plan().empty());
 }
 
+TEST_CASE("a worker that ended with 0 has, although its pod is gone, once that is stored") {
+  std::size_t slot = 0;
+  SUBCASE("the first worker") {}
+  SUBCASE("another") { slot = 1; }
+  auto job = make_job("j").workers(3).placed().running(0).running(1).running(2);
+  apply(job.edit(), job.plan());
+  auto& pods = job.edit().pods;
+  pods[slot].phase = PodPhase::kSucceeded;
+  auto plan = job.lasting(seconds(10)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(20));
+  plan = job.lasting(seconds(30)).plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(status_of(plan).placement[slot].ended);
+  CHECK_FALSE(status_of(plan).placement[2].ended);
+  apply(job.edit(), plan);
+  pods.erase(pods.begin() + static_cast<std::ptrdiff_t>(slot));
+  plan = job.lasting(seconds(60)).plan();
+  CHECK(plan.empty());
+  CHECK_FALSE(plan.requeue_after);
+  pods[0].phase = pods[1].phase = PodPhase::kSucceeded;
+  CHECK(status_of(job.plan()).is_true("Complete"));
+  // Should another one fail, all start again, and it has not ended in that attempt.
+  pods[1].phase = PodPhase::kFailed;
+  pods[1].termination = api::Termination{1, 0, "Error", ""};
+  plan = job.plan();
+  CHECK(status_of(plan).restarts == 1);
+  REQUIRE(status_of(plan).placement.size() == 3);
+  CHECK_FALSE(status_of(plan).placement[slot].ended);
+}
+
+TEST_CASE("an end with 0 that nobody has stored is lost with its pod") {
+  auto job = make_job("j").workers(2).placed().running(0).running(1);
+  apply(job.edit(), job.plan());
+  job.edit().pods[1].phase = PodPhase::kSucceeded;
+  CHECK(job.plan().empty());
+  job.edit().pods.pop_back();
+  CHECK(status_of(job.plan()).restarts == 1);
+}
+
+TEST_CASE("of workers of the built-in engine no end is stored: they end together") {
+  auto job = make_job("j").engine().workers(2).placed().running(0).running(1);
+  apply(job.edit(), job.plan());
+  job.edit().pods[1].phase = PodPhase::kSucceeded;
+  CHECK(job.lasting(seconds(60)).plan().empty());
+}
+
 TEST_CASE("why a pod waits is said where a user looks") {
   auto job = make_job("j").workers(1).placed().pod(0, PodPhase::kPending);
   job.edit().pods[0].reason = "CreateContainerError";
