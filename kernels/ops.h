@@ -135,6 +135,7 @@ void force_target(Target target);
 /// Threads: one caller at a time. Blocks: every operation returns when its result is complete.
 class Context final : public kernels::Context {
  public:
+  /// `threads`, or fewer where the system gives no more.
   explicit Context(int threads = 1, Products products = Products::kFloat32);
   ~Context() override;
   int threads() const;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -128,8 +129,13 @@ Context::Context(int threads, Products products)
     : kernels::Context(products), impl_(std::make_unique<Impl>()) {
   if (threads < 1) fail("a Context needs at least one thread");
   impl_->of_thread.resize(static_cast<std::size_t>(threads));
-  for (int thread = 1; thread < threads; ++thread) {
-    impl_->threads.emplace_back(&Impl::worker, impl_.get(), static_cast<std::size_t>(thread));
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      impl_->threads.emplace_back(&Impl::worker, impl_.get(), static_cast<std::size_t>(thread));
+    }
+  } catch (const std::exception&) {
+    // The system gives no more of them: those that there are do all of the work.
+    impl_->of_thread.resize(impl_->threads.size() + 1);
   }
 }
 

@@ -38,6 +38,8 @@ def cuda(name, file, right, wrong):
 
 BREAKAGES = [
     kernel("what fills no block is left out of a running sum", REDUCE, "  if (held_ > 0) all.push(sum(block_.data(), held_));\n", ""),
+    kernel("threads that the system did not give are counted on", "kernels/cpu/context.cpp",
+           "    impl_->of_thread.resize(impl_->threads.size() + 1);\n", ""),
     kernel("bfloat16 is cut off, not rounded", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "bits >> 16"),
     kernel("ties of bfloat16 go up", BFLOAT16_STEP, "(bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16"),
     kernel("what fills the last pair of a left operand is +0", PAIRS, "kLeftFill = 0x8000", "kLeftFill = 0"),

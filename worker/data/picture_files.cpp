@@ -11,10 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "common/caught.h"
 #include "common/check.h"
 #include "common/contract.h"
 #include "worker/data/file.h"
 #include "worker/data/picture.h"
+#include "worker/data/start_threads.h"
 
 namespace muster::data {
 namespace {
@@ -30,13 +32,24 @@ std::uint64_t hash_of_values(std::span<const std::uint8_t> values) {
   return hash;
 }
 
-/// On `threads`, one of them the caller's.
+/// On `threads`, one of them the caller's; the system may give fewer. Errors: what has been thrown
+/// on one of them, which leaves the work to the others.
 template <typename Work>
-void on_threads(int threads, const Work& work) {
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
+Status on_threads(int threads, const Work& work) {
+  std::mutex mutex;
+  Status status;
+  const auto work_or_tell = [&] {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      status = caught_error();
+    }
+  };
+  std::vector<std::jthread> others = start_threads(threads - 1, work_or_tell);
+  work_or_tell();
+  others.clear();  // which waits for them
+  return status;
 }
 
 void add_number(Sha256& hash, std::uint64_t number) {
@@ -56,7 +69,7 @@ Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& fold
   MUSTER_CHECK(!files.empty());
   std::unique_ptr<PictureFiles> out(new PictureFiles(folder, std::move(classes), std::move(files)));
   MUSTER_RETURN_IF_ERROR(out->find_size());
-  out->find_outline();
+  MUSTER_RETURN_IF_ERROR(out->find_outline());
   const std::size_t room = static_cast<std::size_t>(folder.most_held) / out->count();
   if (out->values() <= room) {
     // Not touched before there is something to be held.
@@ -87,16 +100,16 @@ Status PictureFiles::find_size() {
 
 /// A file that cannot be looked at has a size that none has: what is wrong with it is told by who
 /// reads it.
-void PictureFiles::find_outline() {
+Status PictureFiles::find_outline() {
   std::vector<std::uint64_t> sizes(count());
   std::atomic<std::size_t> next = 0;
-  on_threads(folder_.threads, [&] {
+  MUSTER_RETURN_IF_ERROR(on_threads(folder_.threads, [&] {
     for (std::size_t i = next++; i < count(); i = next++) {
       std::error_code error;
       const std::uintmax_t bytes = std::filesystem::file_size(path(i), error);
       sizes[i] = error ? std::numeric_limits<std::uint64_t>::max() : bytes;
     }
-  });
+  }));
   Sha256 hash;
   add_number(hash, height_);
   add_number(hash, width_);
@@ -108,6 +121,7 @@ void PictureFiles::find_outline() {
     add_number(hash, sizes[i]);
   }
   outline_ = hash.finish();
+  return {};
 }
 
 std::size_t PictureFiles::values() const {
@@ -147,7 +161,7 @@ Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
   std::mutex mutex;
   std::size_t wrong = count;
   Status status;
-  on_threads(folder_.threads, [&] {
+  const Status worked = on_threads(folder_.threads, [&] {
     // A file is taken before all behind it, so that none ahead of an error is left out.
     for (std::size_t i = next++; i < count; i = next++) {
       const auto values = out.subspan(i * this->values(), this->values());
@@ -164,7 +178,7 @@ Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
       }
     }
   });
-  return status;
+  return status ? worked : status;
 }
 
 Status PictureFiles::check_all() {

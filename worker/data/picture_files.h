@@ -80,8 +80,8 @@ class PictureFiles {
   /// the pictures are made to. Whose outlines differ have different pictures.
   const Sha256Digest& outline() const { return outline_; }
 
-  /// Decodes all, and holds them where there is room.  Errors: as open(); of several the one of the
-  /// first file.  Blocks: on the disk.
+  /// Decodes all, and holds them where there is room.  Errors: as open(), of several the one of the
+  /// first file; kIo, exit code kOutOfMemory, where there is no memory.  Blocks: on the disk.
   Status check_all();
   /// What check_all() has found, here or elsewhere; null: nobody has told yet.
   const PictureCheck* check() const { return check_ ? &*check_ : nullptr; }
@@ -107,7 +107,7 @@ class PictureFiles {
       : folder_(folder), classes_(std::move(classes)), files_(std::move(files)) {}
   std::string path(std::uint64_t index) const;
   Status find_size();
-  void find_outline();
+  Status find_outline();
   Result<std::size_t> decode(std::uint64_t index, std::span<std::uint8_t> out) const;
   Status decode_from(std::size_t first, std::span<std::uint8_t> out, PictureCheck& check) const;
   Status decode_again(std::uint64_t index, std::span<std::uint8_t> out) const;

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/caught.h"
 #include "common/check.h"
+#include "worker/data/start_threads.h"
 
 namespace muster::data {
 
 ReadAhead::ReadAhead(const Options& options, Make make)
     : options_(options), make_(std::move(make)) {
   MUSTER_CHECK(options.threads >= 1 && options.most >= 1);
-  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+  threads_ = start_threads(options.threads, [this] { work(); });
 }
 
 ReadAhead::~ReadAhead() {
@@ -19,10 +21,10 @@ ReadAhead::~ReadAhead() {
     is_over_ = true;
   }
   may_make_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
 }
 
 void ReadAhead::want(std::span<const std::uint64_t> indices) {
+  if (threads_.empty()) return;  // nobody would ever empty to_make_
   {
     const std::lock_guard lock(mutex_);
     for (const std::uint64_t index : indices) {
@@ -58,7 +60,7 @@ Status ReadAhead::take(std::uint64_t index, std::span<std::uint8_t> out) {
     }
   }
   if (taken.phase != Phase::kMade) return make_(index, out);
-  std::ranges::copy(taken.bytes, out.begin());
+  if (taken.status) std::ranges::copy(taken.bytes, out.begin());
   return taken.status;
 }
 
@@ -74,8 +76,14 @@ void ReadAhead::work() {
     begun->second.phase = Phase::kBeingMade;
     ++held_;
     lock.unlock();
-    std::vector<std::uint8_t> bytes(options_.bytes);
-    Status status = make_(index, bytes);
+    std::vector<std::uint8_t> bytes;
+    Status status;
+    try {
+      bytes.resize(options_.bytes);
+      status = make_(index, bytes);
+    } catch (...) {
+      status = caught_error();
+    }
     lock.lock();
     const auto made = samples_.find(index);
     if (made == samples_.end() || made->second.phase != Phase::kBeingMade) continue;

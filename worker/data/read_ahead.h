@@ -24,7 +24,7 @@ class ReadAhead {
   /// Makes a sample.  Shape: out (bytes).  Threads: any, several at once.
   using Make = std::function<Status(std::uint64_t index, std::span<std::uint8_t> out)>;
   struct Options {
-    int threads = 1;        ///< that make samples, beside who takes them
+    int threads = 1;        ///< that make samples, beside who takes them, or fewer
     std::size_t most = 1;   ///< samples that are made or being made, and not yet taken
     std::size_t bytes = 0;  ///< of one sample
   };
@@ -43,7 +43,8 @@ class ReadAhead {
   void want(std::span<const std::uint64_t> indices);
 
   /// A sample, also one that nobody wanted: what is not under way yet is made here.  Shape: out
-  /// (bytes).  Errors: of `make`.  Blocks: as `make` does.
+  /// (bytes).  Errors: of `make`, or what was thrown on a thread that made it.  Blocks: as `make`
+  /// does.
   Status take(std::uint64_t index, std::span<std::uint8_t> out);
 
  private:
@@ -68,7 +69,7 @@ class ReadAhead {
   std::deque<std::uint64_t> to_make_;  ///< also some that are forgotten, or made by who took them
   std::size_t held_ = 0;               ///< of samples_, those beyond Phase::kWanted
   bool is_over_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;  ///< last: they use all else
 };
 
 }  // namespace muster::data

@@ -5,6 +5,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "common/contract.h"
 
@@ -27,6 +28,12 @@ TEST_CASE("an exception becomes an error that says what is lacking") {
   const Error memory = error_of(std::bad_alloc());
   CHECK(memory.exit_code() == contract::exit_code::kOutOfMemory);
   CHECK(memory.message().find("spec.worker.resources.memory") != std::string::npos);
+  const Error thread =
+      error_of(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
+  CHECK(thread.exit_code() == contract::exit_code::kInternal);
+  CHECK(thread.message().starts_with("the system gives no more threads; raise the limit of "));
+  const Error file = error_of(std::system_error(std::make_error_code(std::errc::io_error)));
+  CHECK(file.message() == std::make_error_code(std::errc::io_error).message());
   const Error other = error_of(std::runtime_error("no thread"));
   CHECK(other.exit_code() == contract::exit_code::kInternal);
   CHECK(other.message() == "no thread");

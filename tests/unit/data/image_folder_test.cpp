@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "common/contract.h"
+#include "tests/few_threads.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/sentence.h"
@@ -177,6 +179,50 @@ TEST_CASE("any number of threads reads the same, and names the first file that i
   }
   for (int round = 0; round < 20; ++round) {
     CHECK(sentence_of(load_image_folder(folder)).starts_with(pictures / "a/122" + ": is neither"));
+  }
+}
+
+TEST_CASE("pictures are read with as many threads as the system gives") {
+  const Pictures pictures;
+  for (int i = 0; i < 12; ++i) {
+    pictures.add("a/" + std::to_string(10 + i), static_cast<std::uint8_t>(i));
+  }
+  ImageFolder folder = pictures.folder();
+  const Dataset right = *load_image_folder(folder);
+  folder.threads = 4;
+  folder.most_held = 0;
+  for (const rlim_t given : {0, 1}) {
+    CAPTURE(given);
+    CHECK(with_few_threads(given, [&] {
+      const auto set = load_image_folder(folder);
+      if (!set || hash_of(*set) != hash_of(right)) return false;
+      Bytes buffer;
+      for (std::uint64_t i = 0; i < 12; ++i) {
+        prefetch(*set, std::vector<std::uint64_t>{i, (i + 1) % 12});
+        const auto image = read_image(*set, i, buffer);
+        if (!image || image->front() != i) return false;
+      }
+      return true;
+    }));
+  }
+}
+
+TEST_CASE("what is thrown while pictures are decoded is an error, on whatever thread") {
+  const Pictures pictures;
+  for (int i = 0; i < 12; ++i) pictures.add("a/" + std::to_string(10 + i), 1);
+  ImageFolder folder = pictures.folder();
+  for (const int threads : {1, 4}) {
+    CAPTURE(threads);
+    folder.threads = threads;
+    int decoded_here = 0;
+    folder.on_alive = [&] {
+      ++decoded_here;
+      throw std::bad_alloc();
+    };
+    const auto set = load_image_folder(folder);
+    if (threads > 1 && decoded_here == 0) continue;  // the others were quicker
+    REQUIRE_FALSE(set);
+    CHECK(set.error().exit_code() == contract::exit_code::kOutOfMemory);
   }
 }
 

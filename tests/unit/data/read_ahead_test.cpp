@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <latch>
+#include <new>
 #include <numeric>
 #include <vector>
 
+#include "common/contract.h"
 #include "common/rng.h"
+#include "tests/few_threads.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -112,6 +115,37 @@ TEST_CASE("what is under way is waited for, and errors come to who takes the sam
     CHECK(wrong.error().message() == "two");
   }
   check_take(ahead, 3);
+}
+
+TEST_CASE("samples are made with as many threads as the system gives, or by who takes them") {
+  for (const rlim_t given : {0, 1}) {
+    CAPTURE(given);
+    CHECK(test::with_few_threads(given, [] {
+      ReadAhead ahead({4, 5, 3}, fill);
+      Bytes out(3);
+      for (const std::uint64_t index : from_to(0, 30)) {
+        ahead.want(from_to(index, index + 3));
+        if (!ahead.take(index, out) || out != Bytes(3, static_cast<std::uint8_t>(index * 7))) {
+          return false;
+        }
+      }
+      return true;
+    }));
+  }
+}
+
+TEST_CASE("what is thrown while a sample is made comes to who takes it as an error") {
+  std::latch ahead_of_time(1);
+  ReadAhead ahead({1, 4, 3}, [&](std::uint64_t, std::span<std::uint8_t>) -> Status {
+    ahead_of_time.count_down();
+    throw std::bad_alloc();
+  });
+  ahead.want(Indices{1});
+  ahead_of_time.wait();
+  Bytes out(3);
+  const Status wrong = ahead.take(1, out);
+  REQUIRE(!wrong);
+  CHECK(wrong.error().exit_code() == contract::exit_code::kOutOfMemory);
 }
 
 TEST_CASE("the end waits for what is under way, and for nothing else") {

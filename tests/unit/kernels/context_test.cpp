@@ -1,10 +1,12 @@
 #include "kernels/cpu/context_impl.h"
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <string_view>
 
 #include "doctest/doctest.h"
+#include "tests/few_threads.h"
 #include "tests/unit/kernels/reference.h"
 
 namespace muster::test {
@@ -54,6 +56,23 @@ TEST_CASE("the caller of a long operation is seen to live while it is computed")
 
 TEST_CASE("a context that never worked ends at once") {
   for (int i = 0; i < 50; ++i) const cpu::Context context(4);
+}
+
+TEST_CASE("every task runs once with as many threads as the system gives") {
+  for (const rlim_t given : {0, 1}) {
+    CAPTURE(given);
+    CHECK(with_few_threads(given, [&] {
+      cpu::Context context(4);
+      std::array<std::atomic<int>, 50> runs{};
+      std::atomic<bool> in_range{true};
+      cpu::parallel_for(context, runs.size(), [&](std::size_t index, std::size_t thread) {
+        runs[index].fetch_add(1);
+        if (thread >= static_cast<std::size_t>(context.threads())) in_range = false;
+      });
+      for (const auto& count : runs) in_range = in_range && count == 1;
+      return in_range && context.threads() <= static_cast<int>(given) + 1;
+    }));
+  }
 }
 
 TEST_CASE("the scalar path is always there and targets have names") {
