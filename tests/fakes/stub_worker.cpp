@@ -1,7 +1,7 @@
 // A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
 // and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
 //   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
-//   idle  files
+//   idle  files  paced:FILE
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/few_threads.h"
 #include "worker/sentinel/channel.h"
+#include "worker/sentinel/pulse.h"
 #include "worker/sentinel/sentinel.h"
 
 using namespace muster;
@@ -144,6 +146,42 @@ int get_stuck(const std::string& path) {
   while (true) pause();
 }
 
+/// Makes steps and tells how fast it is, its process id in `path`: all wait for the member with the
+/// highest rank. Once it was started again it waits for the file `path`.go first.
+int train_paced(const std::string& path, bool is_again) {
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  std::ofstream(path) << getpid() << std::flush;
+  while (is_again && access((path + ".go").c_str(), F_OK) != 0) (void)poll(nullptr, 0, 5);
+  channel.send_ready({std::string(64, 'd'), {}});
+  sentinel::ViewReader views(sentinel::kChannelFd);
+  auto pulse = sentinel::Pulse::open(sentinel::kPulseFd);
+  if (!pulse) return 98;
+  sentinel::StepRecord step;
+  step.total_steps = 1'000'000;
+  step.step_seconds = 0.2;
+  sentinel::Pace pace;
+  pace.logical_ranks = 1;
+  pace.whole = milliseconds(200);
+  pace.waits_for_all = true;
+  while (true) {
+    const auto told = views.wait(milliseconds(5));
+    if (!told) return 98;
+    pulse->beat();
+    if (const auto& view = *told) {
+      pace.epoch = step.membership_epoch = view->epoch;
+      pace.rank = view->rank;
+      const int last = static_cast<int>(view->peers.size()) - 1;
+      pace.waits.clear();
+      if (pace.rank != last) pace.waits.push_back({last, milliseconds(100)});
+      pace.compute = milliseconds(pace.rank == last ? 190 : 90);
+    }
+    if (pace.epoch == 0) continue;
+    pace.step = ++step.step;
+    channel.add_step(step);
+    channel.send_pace({pace});
+  }
+}
+
 /// 0 when the process was handed exactly what launch.h promises, else which promise was broken.
 int look_around() {
   for (const int fd : {sentinel::kChannelFd, sentinel::kListenFd, sentinel::kPulseFd}) {
@@ -177,6 +215,7 @@ int run_trainer(const std::string& plan) {
   if (what == "idle") return idle();
   if (what == "files") return lack_files();
   if (what == "stuck") return get_stuck(part.at(1));
+  if (what == "paced") return train_paced(part.at(1), launch->incarnation > 0);
   if (what == "wait") return wait_for_stop(31);
   if (what == "orphan") return leave_orphan(part.at(1));
   if (what == "signal") {
@@ -223,6 +262,9 @@ int main(int argc, char** argv) {
   if (const char* grace_ms = lookup("STUB_PEER_MS")) {
     options.peer_lost_grace = milliseconds(std::atoi(grace_ms));
   }
+  if (const char* root = lookup("STUB_SYSTEM")) options.system_root = root;
+  const char* const tasks = lookup("STUB_TASKS");
+  if (tasks != nullptr && !test::give_few_threads(static_cast<rlim_t>(std::atoi(tasks)))) return 96;
   options.clock = &clock;
   return sentinel::run_sentinel(options);
 }

@@ -58,6 +58,7 @@ Result<Mesh> Mesh::open(const std::string& address) {
                   watch(mesh.epoll_.get(), mesh.socket_.get(), EPOLLIN);
   if (!ok) return socket_error("listen on " + address + " for the other sentinels");
   mesh.port_ = port_of(bound);
+  mesh.buffer_.resize(kMaxDatagramBytes);
   return mesh;
 }
 
@@ -145,19 +146,18 @@ bool Mesh::take_refusals(const Peer& peer) {
 
 Mesh::Received Mesh::receive() {
   Received received;
-  std::vector<std::byte> buffer(kMaxDatagramBytes);
   received.is_more = true;
   for (int i = 0; i < kMaxMessages; ++i) {
     SocketAddress from;
     from.size = sizeof from.storage;
     const ssize_t bytes =
-        recvfrom(socket_.get(), buffer.data(), buffer.size(), 0, from.get(), &from.size);
+        recvfrom(socket_.get(), buffer_.data(), buffer_.size(), 0, from.get(), &from.size);
     if (bytes < 0) {
       received.is_more = false;
       break;
     }
     if (!seal_) continue;
-    const auto datagram = std::span(buffer).first(static_cast<std::size_t>(bytes));
+    const auto datagram = std::span(buffer_).first(static_cast<std::size_t>(bytes));
     const std::uint64_t unauthorized = drops_.unauthorized;
     auto message = seal_->open(datagram, drops_);
     if (message) received.messages.push_back(std::move(*message));

@@ -125,7 +125,8 @@ class Mesh {
   std::map<WorkerId, Peer> peers_;
   std::vector<WorkerId> refused_;
   MeshDrops drops_;
-  bool is_size_told_ = false;  ///< that a message was too long to be sent
+  std::vector<std::byte> buffer_;  ///< of receive(); it has room for the largest datagram
+  bool is_size_told_ = false;      ///< that a message was too long to be sent
 };
 
 }  // namespace muster::sentinel

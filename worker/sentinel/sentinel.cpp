@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "common/caught.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/sha256.h"
@@ -63,19 +64,26 @@ SentinelWorker::~SentinelWorker() {
 }
 
 Outcome SentinelWorker::run() {
-  if (const Status prepared = prepare(); !prepared) return outcome_of(prepared.error());
   Outcome outcome;
-  if (auto stopped = join()) {
-    outcome = std::move(*stopped);
-    kill_running();
-    watch();
-  } else {
-    watch();
-    outcome = judge();
+  try {
+    outcome = live();
+  } catch (...) {
+    outcome = outcome_of(caught_error());  // a thread, or memory, that the system refuses
   }
   say_goodbye();
   kill_leftovers();
   return outcome;
+}
+
+Outcome SentinelWorker::live() {
+  if (const Status prepared = prepare(); !prepared) return outcome_of(prepared.error());
+  if (auto stopped = join()) {
+    kill_running();
+    watch();
+    return *std::move(stopped);
+  }
+  watch();
+  return judge();
 }
 
 void SentinelWorker::leave(const Outcome& outcome) {
@@ -92,7 +100,7 @@ void SentinelWorker::leave(const Outcome& outcome) {
 }
 
 Status SentinelWorker::prepare() {
-  memory_kills_ = count_memory_kills();
+  memory_kills_ = count_memory_kills(options_.system_root);
   began_at_ = now();
   death_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!death_fd_) return Error(ErrorCode::kIo, std::string("eventfd: ") + std::strerror(errno));
@@ -298,8 +306,10 @@ void SentinelWorker::report() {
       all.busy_checkpoint = busy.is_checkpoint;
       all.busy_path = busy.path;
     }
+    // A verdict is on a process in a membership: of a new one nothing is known yet.
+    const bool is_judged = process.is_running && process.judged_epoch == told_view_.epoch;
     const Slowness& slowness = process.slow.newest();
-    if (!process.slow.is_slow() || slowness.percent <= all.slow_percent) continue;
+    if (!is_judged || !process.slow.is_slow() || slowness.percent <= all.slow_percent) continue;
     all.slow_percent = slowness.percent;
     all.slow_cause = name_of(slowness.cause);
   }

@@ -24,6 +24,7 @@ struct SentinelOptions {
   milliseconds stop_grace{600'000};
   milliseconds final_report_timeout{3'000};
   MembershipOptions membership{};
+  std::string system_root;  ///< count_memory_kills
 };
 
 /// Runs one worker to its end. Blocks SIGTERM, SIGINT and SIGCHLD in the calling thread, which must

@@ -90,6 +90,7 @@ Status SentinelWorker::start(TrainerProcess& process) {
   process.evaluate_seconds.clear();
   process.busy = {};
   process.pace.reset();
+  process.slow = SlowWatch();
   process.waits_for = {};
   process.lacks_state = false;
   process.respawn_at.reset();
@@ -242,6 +243,7 @@ void SentinelWorker::take_pace(TrainerProcess& process, const Pace& pace) {
   const auto rank = static_cast<std::size_t>(pace.rank);
   if (pace.epoch != view.epoch || rank >= verdicts.size()) return;
   metrics_.set_step_delay(process.launch.local_rank, verdicts[rank].delay);
+  process.judged_epoch = view.epoch;
   if (process.slow.take(verdicts[rank])) tell_slow(process);
 }
 
@@ -327,7 +329,7 @@ bool SentinelWorker::respawns(TrainerProcess& process, const Outcome& ended, boo
   return true;
 }
 
-Outcome SentinelWorker::explain(const TrainerProcess& process, int status) const {
+Outcome SentinelWorker::explain(const TrainerProcess& process, int status) {
   if (WIFSIGNALED(status)) {
     const int signal_number = WTERMSIG(status);
     if (process.killed_for == KilledFor::kHang) {
@@ -336,7 +338,9 @@ Outcome SentinelWorker::explain(const TrainerProcess& process, int status) const
     if (is_stopping_ && (signal_number == SIGTERM || signal_number == SIGINT)) {
       return {exit_code::kPlannedLeave, "stopped on request before it had begun"};
     }
-    if (signal_number == SIGKILL && memory_kills_ >= 0 && count_memory_kills() > memory_kills_) {
+    if (signal_number == SIGKILL && memory_kills_ >= 0 &&
+        count_memory_kills(options_.system_root) > memory_kills_) {
+      ++memory_kills_;  // it explains one death; others may have died with it
       return {exit_code::kOutOfMemory,
               "ended by the kernel for want of memory; raise spec.worker.resources.memory"};
     }

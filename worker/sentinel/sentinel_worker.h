@@ -45,6 +45,7 @@ class SentinelWorker {
 
  private:
   // sentinel.cpp
+  Outcome live();
   Status prepare();
   Status open_listeners();
   Status serve_metrics();
@@ -78,7 +79,7 @@ class SentinelWorker {
   void on_end(std::size_t index, int status);
   /// Whether another process takes its place.
   bool respawns(TrainerProcess& process, const Outcome& ended, bool is_signaled);
-  Outcome explain(const TrainerProcess& process, int status) const;
+  Outcome explain(const TrainerProcess& process, int status);
   void kill_hung();
   void kill_running();
 
@@ -102,8 +103,8 @@ class SentinelWorker {
   JoinRequest request_;
   std::string host_;  ///< as the others reach this worker
   int signal_fd_ = -1;
-  UniqueFd death_fd_;  ///< written by the DeathWatch of each trainer
-  std::int64_t memory_kills_ = -1;
+  UniqueFd death_fd_;               ///< written by the DeathWatch of each trainer
+  std::int64_t memory_kills_ = -1;  ///< there were before, or have explained a death
   std::vector<int> listeners_;
   std::vector<TrainerProcess> processes_;  ///< by local rank
   std::vector<Outcome> ends_;              ///< of trainers that did not end with 0, in order

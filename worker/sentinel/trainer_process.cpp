@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace muster::sentinel {
@@ -41,7 +42,12 @@ void keep_newest(std::deque<Duration>& durations, Duration newest, std::size_t m
 
 DeathWatch::DeathWatch(PulseMonitor& pulse, int event_fd)
     : pulse_(pulse), event_fd_(event_fd), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (stop_) thread_ = std::thread([this] { run(); });
+  if (!stop_) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    // No thread is left: that the trainer is dead is seen once it has ended, which may take longer.
+  }
 }
 
 DeathWatch::~DeathWatch() {

@@ -16,7 +16,8 @@
 
 namespace muster::sentinel {
 
-/// Waits for a trainer's death on a thread of its own, which ends with this.
+/// Waits for a trainer's death on a thread of its own, which ends with this. Tells nothing where
+/// the system gives no thread or descriptor.
 class DeathWatch {
  public:
   /// Writes to `event_fd` once the trainer behind `pulse` is dead. Both outlive this.
@@ -61,9 +62,10 @@ struct TrainerProcess {
   bool has_stepped = false;
   std::optional<Pace> pace{};  ///< the newest it told
   SlowWatch slow{};
-  std::string_view waits_for{};  ///< whom it makes no step without, in words; empty: nobody
-  bool lacks_state = false;      ///< nor has it a state, or anybody else who is there
-  std::deque<StepTime> steps{};  ///< its newest, without what comes behind one
+  std::int64_t judged_epoch = 0;  ///< of the view that `slow` was told of last
+  std::string_view waits_for{};   ///< whom it makes no step without, in words; empty: nobody
+  bool lacks_state = false;       ///< nor has it a state, or anybody else who is there
+  std::deque<StepTime> steps{};   ///< its newest, without what comes behind one
   std::deque<double> evaluate_seconds{};  ///< of its newest evaluations
   /// What it does with files for long, 0 s: nothing: its training thread, and the one that writes
   /// checkpoints beside it.

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -177,6 +178,57 @@ TEST_CASE("a trainer ended by a signal counts as an internal failure that names 
   CHECK(world.last_word() == "trainer process 0 (rank 0): ended by signal 11 (Segmentation fault)");
 }
 
+TEST_CASE("each death for want of memory is told as one, and no other") {
+  World world(2);
+  const std::string group = world.directory + "/sys/fs/cgroup";
+  std::filesystem::create_directories(group);
+  std::filesystem::create_directories(world.directory + "/proc/self");
+  std::ofstream(world.directory + "/proc/self/cgroup") << "0::/\n" << std::flush;
+  const auto set_kills = [&](int count) {
+    std::ofstream(group + "/new") << "oom_kill " << count << "\n" << std::flush;
+    std::filesystem::rename(group + "/new", group + "/memory.events");
+  };
+  world.extra = {"STUB_SYSTEM=" + world.directory};
+  set_kills(3);
+  const std::array<std::string, 2> pid_files = {world.directory + "/0", world.directory + "/1"};
+  const auto worker = world.start("deaf:" + pid_files[0] + ",deaf:" + pid_files[1]);
+  std::size_t seen = 0;
+  /// What is told of the next trainer that died.
+  const auto next_line = [&] {
+    std::string log;
+    std::size_t at = log.npos;
+    for (int i = 0; i < 30'000 && at == log.npos; ++i) {
+      log = read_file(world.directory + "/log");
+      at = log.find("a trainer died and is started again", seen);
+      if (log.find('\n', at) == log.npos) at = log.npos;
+      if (at == log.npos) (void)poll(nullptr, 0, 1);
+    }
+    REQUIRE(at != log.npos);
+    seen = log.find('\n', at);
+    return log.substr(at, seen - at);
+  };
+  const auto kill_trainer = [&](std::size_t index) {
+    const pid_t trainer = read_pid(pid_files[index]);
+    REQUIRE(trainer > 0);
+    std::filesystem::remove(pid_files[index]);
+    ::kill(trainer, SIGKILL);
+  };
+  const auto is_for_memory = [](const std::string& line) {
+    return line.find("ended by the kernel for want of memory") != line.npos;
+  };
+
+  for (const std::string& file : pid_files) (void)read_pid(file);  // it has counted before
+  set_kills(4);
+  kill_trainer(0);
+  CHECK(is_for_memory(next_line()));
+  kill_trainer(0);
+  CHECK(next_line().find("ended by signal 9 (Killed)") != std::string::npos);
+  (void)read_pid(pid_files[0]);  // both are there again
+  set_kills(6);
+  for (const std::size_t index : {std::size_t{0}, std::size_t{1}}) kill_trainer(index);
+  for (int death = 0; death < 2; ++death) CHECK(is_for_memory(next_line()));
+}
+
 TEST_CASE("lost peers are the reason only when no trainer of the worker failed itself") {
   World world(2);
   CHECK(world.run("fail:25:rank 1 was lost,signal:9") == contract::exit_code::kInternal);
@@ -265,6 +317,29 @@ TEST_CASE("that trainers wait for the worker with the files is told") {
   }));
 }
 
+TEST_CASE("who was slow is slow no more once it, or who waited for it, is another process") {
+  for (const std::string& killed : {std::string("/slow"), std::string("/waits")}) {
+    CAPTURE(killed);
+    World world(2);
+    const auto worker =
+        world.start("paced:" + world.directory + "/waits,paced:" + world.directory + "/slow");
+    const auto is_slow = [](const ProgressReport& report) { return report.slow_percent == 100; };
+    const auto is_even = [](const ProgressReport& report) { return report.slow_percent == 0; };
+    REQUIRE(world.wait_for_report(is_slow));
+    const std::string path = world.directory + killed;
+    ::kill(read_pid(path), SIGKILL);
+    CHECK(world.wait_for_report(is_even));
+    // Whoever is started again is named anew.
+    std::ofstream(path + ".go") << "go" << std::flush;
+    CHECK(world.wait_for_report(is_slow));
+    const std::string log = read_file(world.directory + "/log");
+    const std::size_t first = log.find("holds the others up");
+    REQUIRE(first != log.npos);
+    const bool is_named_twice = log.find("holds the others up", first + 1) != log.npos;
+    CHECK(is_named_twice == (path == world.directory + "/slow"));
+  }
+}
+
 TEST_CASE("a refused join ends the worker with the endpoint's sentence") {
   World world;
   world.extra = {"MUSTER_ATTEMPT=3"};
@@ -328,6 +403,20 @@ TEST_CASE("a port in use and a missing token file have their exit codes") {
   CHECK(world.run("wait") == contract::exit_code::kUsage);
   CHECK(world.last_word() ==
         "MUSTER_TOKEN_FILE: token file /nowhere/token: No such file or directory");
+}
+
+TEST_CASE("a worker that is given no thread ends with a sentence") {
+  World world;
+  world.extra = {"STUB_TASKS=0"};
+  CHECK(world.run("train") == contract::exit_code::kInternal);
+  CHECK(world.last_word().starts_with("the system gives no more threads; raise the limit of "));
+}
+
+TEST_CASE("a worker trains without a thread that waits for its trainer's death") {
+  if (geteuid() != 0) return;  // whose limit is on all that this user has
+  World world;
+  world.extra = {"STUB_TASKS=2"};  // that which talks to the endpoint, and the trainer
+  CHECK(world.run("train") == 0);
 }
 
 TEST_CASE("metrics and health are served while the trainers run") {
