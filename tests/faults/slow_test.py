@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -18,6 +19,11 @@ from job import FaultTest, main, read  # noqa: E402
 from wire import TCP, Wire, available  # noqa: E402
 
 LONG = 1_000_000  # steps; these runs are ended when somebody was named
+# docs/elastic.md: whoever costs the gang a fifth of a step in seven steps of eight is named within so many.
+PROMISED = 20
+# Of a usual step before. What else is busy on the machine makes steps longer, too, by far less; and while the one that stops the
+# process does not get a processor, the process is not slow, and nobody can be named.
+CERTAINLY_SLOW = 2
 
 
 class Slowed:
@@ -50,28 +56,43 @@ class Slowed:
         self._signal(signal.SIGCONT)
 
 
+def promised_by(seconds, before):
+    """The last of the first 20 steps after `before` of which at least seven in eight were certainly slow; None: there were none.
+    `seconds`: by step."""
+    usual = statistics.median(seconds[step] for step in range(max(1, before - PROMISED + 1), before + 1))
+    for last in range(before + PROMISED, max(seconds) + 1):
+        steps = range(last - PROMISED + 1, last + 1)
+        if sum(seconds[step] >= CERTAINLY_SLOW * usual for step in steps) * 8 >= 7 * PROMISED:
+            return last
+    return None
+
+
 class SlowTest(FaultTest):
     def said_by(self, job, slot):
         """What its sentinel has said of how slow its trainer is."""
         return [json.loads(line) for line in job.log_of(slot).splitlines() if "holds the others up" in line]
 
     def wait_named(self, job, slot, cause, before):
-        """Waits until status names the worker for `cause`; it must have been within 20 steps of `before`, and no other one for what
-        a busy machine does not explain."""
+        """Waits until status names the worker for `cause`; it must have been within the first 20 slow steps after `before`, and no
+        other one for what a busy machine does not explain."""
         job.wait_for(f"worker {slot} is named", lambda: re.search(rf"worker {slot} slows the gang by \d+ %: {cause}", read(job.log)))
         said = self.said_by(job, slot)
         first = next((line for line in said if line["step"] > before), None)
         self.assertTrue(first, f"named before step {before}: {said}")
         others = [line for other in range(job.manifest["spec"]["worker"]["count"]) if other != slot for line in self.said_by(job, other)]
-        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step; others: {len(others)}")
+        job.wait_step(first["step"])
+        last = promised_by({line["step"]: line["seconds"] for line in job.record() if line["step"] <= first["step"]}, before)
+        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step; others: {len(others)}; "
+              f"the first 20 slow steps were over {f'{last - before} after' if last else 'later'}")
         self.assertEqual(first["cause"], cause, said)
-        self.assertLessEqual(first["step"] - before, 20, said)
+        if last:
+            self.assertLessEqual(first["step"], last, said)
         for line in others:
             self.assertIn(line["cause"], ("compute", "files"), line)
 
 
 class Slow(SlowTest):
-    def named(self, workers, slot, hidden, parallelism, times=4):
+    def named(self, workers, slot, hidden, parallelism, times=8):
         """Slows the trainer of `slot` and waits until status names it, for what it computes."""
         training = {"model": {"mlp": {"hidden": hidden}}, "checkpoint": {"path": "/unused", "everySteps": LONG}, "parallelism": parallelism}
         job = self.job(workers, steps=LONG, pace_ms=0, spec={"min": workers}, training=training)
@@ -119,7 +140,7 @@ class Network(SlowTest):
     def test_of_a_stage_that_is_stopped_in_turns_the_network_is_not_named(self):
         job, _ = self.wired()
         slot = self.not_yet_named(job)
-        with Slowed(job.trainer(slot), 4):
+        with Slowed(job.trainer(slot), 8):
             self.wait_named(job, slot, "compute", job.step())
 
     def test_on_a_busy_machine_nobodys_network_is_named(self):
