@@ -272,6 +272,8 @@ BREAKAGES = [
     Breakage("a checkpoint is whole before the record has the lines of its steps", "worker/engine/record.cpp",
              "    MUSTER_RETURN_IF_ERROR(writer->wait(count));\n", "    (void)writer->wait(count, milliseconds(0));\n",
              "test_engine"),
+    Breakage("a line that two pieces of a record's end share is none", "worker/engine/record.cpp",
+             "to = rest < to ? rest : from;", "to = from;", "test_engine"),
     Breakage("lines that wait are told as written", "worker/engine/line_writer.cpp",
              "written_ = waiting_.empty() ? added_ : count;", "written_ = std::max(added_, count);", "test_engine"),
     Breakage("a member goes back and tells no reason", TRAINER,

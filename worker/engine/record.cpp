@@ -58,45 +58,46 @@ std::int64_t count_steps(std::string_view lines) {
   return steps;
 }
 
-/// The last line when the file ends with a whole one, else nothing.
-std::string last_line_of(int fd, std::int64_t size) {
-  std::array<char, kMaxLineBytes + 1> end;
-  const std::int64_t from = std::max<std::int64_t>(0, size - static_cast<std::int64_t>(end.size()));
-  const ssize_t got = ::pread(fd, end.data(), end.size(), from);
-  if (got < 2 || end[static_cast<std::size_t>(got) - 1] != '\n') return {};
-  const std::string_view text(end.data(), static_cast<std::size_t>(got) - 1);
-  return std::string(text.substr(text.rfind('\n') + 1));
+/// The last of the whole lines in `text` that is one of ours of a step up to `restored_step`, or
+/// nothing. It begins at `searched`; without it the first whole line does.
+std::string_view last_kept(std::string_view text, bool is_front, std::int64_t restored_step,
+                           std::size_t& searched) {
+  for (searched = text.rfind('\n') + 1; searched > 0;) {
+    const std::size_t end = searched - 1;
+    const std::size_t before = end > 0 ? text.rfind('\n', end - 1) : std::string_view::npos;
+    if (before == std::string_view::npos && !is_front) break;
+    searched = before + 1;
+    const std::string_view line = text.substr(searched, end - searched);
+    const std::int64_t step = step_at_front(line);
+    if (step < 0 || step > restored_step || line.size() > kMaxLineBytes) continue;
+    if (step_of(std::string(line)) == step) return line;
+  }
+  return {};
 }
 
 /// Bytes of the lines of `fd` up to `restored_step`, or -errno; `last_line` is the last of them.
+/// Looks from the end, because others wait: at no more than is cut off, and a piece.
 std::int64_t kept_bytes(int fd, std::int64_t restored_step, std::string& last_line) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return -errno;
-  last_line = last_line_of(fd, status.st_size);
-  const std::int64_t newest = step_of(last_line);
-  if (newest >= 0 && newest <= restored_step) return status.st_size;
-  last_line.clear();
-  std::array<char, 1 << 16> chunk;
-  std::string line;
-  std::int64_t kept = 0;
-  for (;;) {
-    const ssize_t got = ::read(fd, chunk.data(), chunk.size());
+  std::vector<char> piece(std::size_t{1} << 16);
+  for (std::int64_t to = status.st_size; to > 0;) {
+    const std::int64_t from =
+        std::max<std::int64_t>(0, to - static_cast<std::int64_t>(piece.size()));
+    const ssize_t got = ::pread(fd, piece.data(), static_cast<std::size_t>(to - from), from);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return -errno;
-    if (got == 0) return kept;
-    for (ssize_t i = 0; i < got; ++i) {
-      if (chunk[static_cast<std::size_t>(i)] != '\n') {
-        line += chunk[static_cast<std::size_t>(i)];
-        if (line.size() > kMaxLineBytes) return kept;
-        continue;
-      }
-      const std::int64_t step = step_of(line);
-      if (step < 0 || step > restored_step) return kept;
-      last_line = line;
-      kept += static_cast<std::int64_t>(line.size()) + 1;
-      line.clear();
+    const std::string_view text(piece.data(), static_cast<std::size_t>(got));
+    std::size_t searched = 0;
+    last_line = last_kept(text, from == 0, restored_step, searched);
+    if (!last_line.empty()) {
+      return from + static_cast<std::int64_t>(searched + last_line.size()) + 1;
     }
+    // A line that begins before this piece is looked at with the next, or is too long for one.
+    const std::int64_t rest = from + static_cast<std::int64_t>(searched);
+    to = rest < to ? rest : from;
   }
+  return 0;
 }
 
 }  // namespace

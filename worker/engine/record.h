@@ -45,8 +45,9 @@ struct RecordWriting {
 /// Threads: one.  Its destructor waits for the disk, until it has all lines.
 class Record {
  public:
-  /// Opens `path` and keeps its lines up to step `restored_step` (0: none). A damaged line and all
-  /// after it are dropped.  Errors: exit code kDisk.  Blocks: on the disk.
+  /// Opens `path` and keeps its lines up to step `restored_step` (0: none): up to the last one that
+  /// is whole and none of a later step. What stands before that is not looked at.
+  /// Errors: exit code kDisk.  Blocks: on the disk.
   Status open(const std::string& path, std::int64_t restored_step, RecordWriting writing = {});
   /// The last step that has a line, 0 without one.
   std::int64_t last_step() const { return last_step_; }

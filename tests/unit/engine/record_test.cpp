@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -67,6 +68,67 @@ TEST_CASE("a line cut by a crash is dropped") {
   std::ofstream(directory / "r", std::ios::app) << R"({"step":4,"lo)";
   write_steps(directory / "r", 10, 11);
   CHECK(lines_of(directory / "r").size() == 4);
+}
+
+TEST_CASE("of a long record no more is looked at than is cut off") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "r";
+  write_steps(path, 0, 5'000);
+  {
+    std::fstream damaged(path);
+    damaged.seekp(200);
+    damaged << std::string(50, '\n');
+  }
+  Record record;
+  REQUIRE(record.open(path, 4'900).has_value());
+  CHECK(record.last_step() == 4'900);
+  CHECK(record.last_evaluation() == 4'900);
+  record.close();
+  CHECK(lines_of(path).back().starts_with("{\"evaluation\":{\"step\":4900,"));
+}
+
+TEST_CASE("a record is cut at any step, however far that is from its end") {
+  const test::TempDirectory directory;
+  const std::string whole = directory / "whole", path = directory / "cut";
+  write_steps(whole, 0, 2'000);
+  const auto lines = lines_of(whole);
+  REQUIRE(std::filesystem::file_size(whole) > 150'000);
+  // Some of these lines begin in one piece of what is read, and end in the next.
+  for (std::int64_t step = 1; step <= 1'600; step += step < 1'000 ? 333 : 1) {
+    std::filesystem::copy_file(whole, path, std::filesystem::copy_options::overwrite_existing);
+    Record record;
+    REQUIRE(record.open(path, step).has_value());
+    CHECK(record.last_step() == step);
+    record.close();
+    const auto kept = static_cast<std::size_t>(step + step / 5);
+    CHECK(lines_of(path) == std::vector(lines.begin(), lines.begin() + std::ptrdiff_t(kept)));
+  }
+}
+
+TEST_CASE("what is no line at the end of a record is cut off, however much it is") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "r";
+  const std::string longer = R"({"step":3,"rest":")" + std::string(300'000, 'x') + "\"}\n";
+  for (const std::string& rest :
+       {std::string(200'000, '\0'), longer, longer + longer + R"({"step":4,)",
+        std::string("{\"step\":3,}\n{\"step\":-1}\n\n{}\n"), std::string(70'000, '\n')}) {
+    CAPTURE(rest.size());
+    write_steps(path, 0, 3);
+    const auto whole = lines_of(path);
+    std::ofstream(path, std::ios::app) << rest;
+    Record record;
+    REQUIRE(record.open(path, 10).has_value());
+    CHECK(record.last_step() == 3);
+    record.close();
+    CHECK(lines_of(path) == whole);
+  }
+  // And where nothing else is there.
+  std::ofstream(path) << longer;
+  Record record;
+  REQUIRE(record.open(path, 10).has_value());
+  CHECK(record.last_step() == 0);
+  record.close();
+  CHECK(lines_of(path).empty());
 }
 
 TEST_CASE("a decimal reads back as the same float") {
