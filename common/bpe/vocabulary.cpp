@@ -8,7 +8,6 @@
 #include "common/bpe/pieces.h"
 #include "common/check.h"
 #include "common/contract.h"
-#include "common/file.h"
 #include "common/json.h"
 #include "common/model_files.h"
 #include "common/utf8.h"
@@ -159,16 +158,16 @@ Result<Vocabulary> Vocabulary::parse(const VocabularyText& text) {
   return vocabulary;
 }
 
-Result<Vocabulary> Vocabulary::load(const std::string& directory) {
+Result<Vocabulary> Vocabulary::load(const std::string& directory, const ReadFile& read) {
   const auto with_code = [](const Error& error) {
-    return error.with_exit_code(contract::exit_code::kData);
+    return error.exit_code() != 0 ? error : error.with_exit_code(contract::exit_code::kData);
   };
   VocabularyFiles files;
   for (const auto& [name, text] : {std::pair(contract::kVocabularyFile, &files.tokens),
                                    std::pair(contract::kMergesFile, &files.merges)}) {
-    auto read = read_file(directory + "/" + std::string(name), kMaxFileBytes);
-    if (!read) return with_code(read.error());
-    *text = *std::move(read);
+    auto content = read(directory + "/" + std::string(name), kMaxFileBytes);
+    if (!content) return with_code(content.error());
+    *text = *std::move(content);
   }
   auto parsed = parse({files.tokens, files.merges});
   if (!parsed) {

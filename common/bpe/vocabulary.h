@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/file.h"
 #include "common/result.h"
 
 namespace muster::bpe {
@@ -33,9 +35,11 @@ class Vocabulary {
  public:
   /// Errors: kInvalid; one sentence that begins with the file's name and says what would be right.
   static Result<Vocabulary> parse(const VocabularyText& text);
-  /// The two files of `directory`.  Errors: also kNotFound, kIo, kTooLarge; each with the path and
-  /// exit code kData.  Blocks: on the disk.
-  static Result<Vocabulary> load(const std::string& directory);
+  /// Reads a file of at most so many bytes.
+  using ReadFile = std::function<Result<std::string>(const std::string& path, std::size_t most)>;
+  /// The two files of `directory`.  Errors: also those of `read`; each with the path and, where
+  /// `read` gives no other, exit code kData.  Blocks: on the disk.
+  static Result<Vocabulary> load(const std::string& directory, const ReadFile& read = read_file);
 
   /// What load() has read, for whoever hands it on; empty after parse().
   const VocabularyFiles& files() const { return files_; }

@@ -107,5 +107,9 @@ BREAKAGES = [
              "  loader.samples(step + 1, ranks, indices);\n", "test_data"),
     Breakage("a shard may be written over while a job trains", TOKENS, "if (now != shard.stamp) {", "if (now.bytes != shard.stamp.bytes) {",
              "test_data"),
+    Breakage("weights that a disk fails to give are wrong for good", "worker/engine/pretrained.cpp",
+             "error.exit_code() == contract::exit_code::kDisk", "error.exit_code() < 0", "test_engine"),
+    Breakage("a vocabulary that a disk fails to give is wrong for good", "common/bpe/vocabulary.cpp",
+             "error.exit_code() != 0 ? error : ", "", "test_bpe"),
     Breakage("nothing is read ahead", TOKENS, "POSIX_FADV_WILLNEED", "POSIX_FADV_NORMAL", "test_data"),
 ]

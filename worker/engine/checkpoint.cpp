@@ -472,7 +472,11 @@ Result<std::string> CheckpointStore::write_model(StateSource& source) {
 Result<SavedState> CheckpointStore::read_model(const std::function<void()>& on_alive) const {
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
   auto saved = SavedFile::open(path);
-  if (!saved) return saved.error().with_exit_code(contract::exit_code::kCheckpoint);
+  if (!saved) {
+    return saved.error().with_exit_code(saved.error().code() == ErrorCode::kIo
+                                            ? contract::exit_code::kDisk
+                                            : contract::exit_code::kCheckpoint);
+  }
   MUSTER_RETURN_IF_ERROR(saved->sha256(on_alive));  // whatever cannot be read of it is told here
   auto file = parse_safetensors(saved->bytes());
   if (!file) return file.error().with(path).with_exit_code(contract::exit_code::kCheckpoint);

@@ -1,37 +1,20 @@
 #include "worker/engine/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "common/contract.h"
+#include "common/file.h"
 
 namespace muster::engine {
 
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  const auto failed = [&](const char* what) {
-    return Error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-                 path + ": cannot " + what + ": " + std::strerror(errno));
-  };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed("open");
-  struct stat about{};
-  if (::fstat(fd, &about) != 0) {
-    const Error error = failed("read");
-    ::close(fd);
-    return error;
+Result<MappedFile> MappedFile::map(int fd, std::size_t bytes, const std::string& path) {
+  void* const pages = bytes > 0 ? ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
+  if (pages == MAP_FAILED) {
+    return os_error(path, "read", errno).with_exit_code(contract::exit_code::kDisk);
   }
-  if (!S_ISREG(about.st_mode)) {
-    ::close(fd);
-    return Error(ErrorCode::kInvalid, path + ": must be a regular file");
-  }
-  const auto size = static_cast<std::size_t>(about.st_size);
-  void* const pages = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
-  ::close(fd);
-  if (pages == MAP_FAILED) return failed("read");
-  return MappedFile({static_cast<const std::uint8_t*>(pages), size});
+  return MappedFile({static_cast<const std::uint8_t*>(pages), bytes});
 }
 
 MappedFile::~MappedFile() {

@@ -15,8 +15,9 @@ namespace muster::engine {
 
 class MappedFile {
  public:
-  /// Errors: kNotFound, kIo, kInvalid for what is no regular file; each names the path.
-  static Result<MappedFile> open(const std::string& path);
+  /// The first `bytes` of a regular file that is open as `fd`, which may be closed then.
+  /// Errors: kIo with `path` and exit code kDisk.
+  static Result<MappedFile> map(int fd, std::size_t bytes, const std::string& path);
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(bytes_, other.bytes_);

@@ -1,6 +1,7 @@
 #include "worker/engine/pretrained.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -20,8 +21,17 @@ namespace {
 constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 /// Whole blocks of a hash.
 constexpr std::size_t kScanElements = std::size_t{64} * kernels::kBlockElements;
+/// Of two tensors that are compared.
+constexpr std::size_t kComparedBytes = std::size_t{1} << 20;
 constexpr const char* kPrefix = "transformer.";
 constexpr const char* kHead = "lm_head.weight";
+
+/// What the system fails to read may be right.
+Error unread_weights(const Error& error) {
+  return error.exit_code() == contract::exit_code::kDisk
+             ? error
+             : error.with_exit_code(contract::exit_code::kCheckpoint);
+}
 
 Error refused_weights(const std::string& path, const std::string& message) {
   return Error(ErrorCode::kInvalid, path + ": " + message)
@@ -120,17 +130,43 @@ Status check_tensor(const SafetensorsFile::Tensor& found, const Tensor& tensor,
   return {};
 }
 
+/// What parse_safetensors() looks at, so that whatever cannot be read of it is told before.
+Status read_header(const SavedFile& file) {
+  std::array<std::uint8_t, kSafetensorsLengthBytes> length{};
+  if (file.bytes().size() < length.size()) return {};
+  MUSTER_RETURN_IF_ERROR(file.read(file.bytes().first(length.size()), length));
+  return file.read_front(length.size() +
+                         std::min(safetensors_header_bytes(length), kMaxSafetensorsHeader));
+}
+
+/// Of tensors of one size.
+Result<bool> are_equal(const SavedFile& file, std::span<const std::uint8_t> one,
+                       std::span<const std::uint8_t> other) {
+  std::vector<std::uint8_t> pieces[2];
+  for (std::size_t begin = 0; begin < one.size(); begin += kComparedBytes) {
+    const std::size_t size = std::min(kComparedBytes, one.size() - begin);
+    for (auto& piece : pieces) piece.resize(size);
+    MUSTER_RETURN_IF_ERROR(file.read(one.subspan(begin, size), pieces[0]));
+    MUSTER_RETURN_IF_ERROR(file.read(other.subspan(begin, size), pieces[1]));
+    if (pieces[0] != pieces[1]) return false;
+  }
+  return true;
+}
+
 /// What is left when the model's own tensors are taken out.
-Status check_others(const Tensors& tensors, const SafetensorsFile::Tensor& table,
-                    const std::string& path) {
+Status check_others(const SavedFile& file, const Tensors& tensors,
+                    const SafetensorsFile::Tensor& table, const std::string& path) {
   for (const auto& [name, tensor] : tensors) {
     if (is_mask(name)) continue;
     if (name != kHead) {
       return refused_weights(
           path, "has the tensor " + name.substr(0, 64) + ", which is none of this model's");
     }
-    if (tensor.dtype != table.dtype || tensor.shape != table.shape ||
-        !std::equal(tensor.bytes.begin(), tensor.bytes.end(), table.bytes.begin())) {
+    bool is_tied = tensor.dtype == table.dtype && tensor.shape == table.shape;
+    if (is_tied) {
+      MUSTER_ASSIGN_OR_RETURN(is_tied, are_equal(file, tensor.bytes, table.bytes));
+    }
+    if (!is_tied) {
       return refused_weights(path, std::string("its tensor ") + kHead +
                                        " is not wte.weight; the head must be tied to it");
     }
@@ -145,14 +181,14 @@ Result<Pretrained> Pretrained::open(const std::string& directory, const GptConfi
   MUSTER_CHECK(shape.reads_tokens());
   const std::string config_path = directory + "/" + std::string(contract::kModelConfigFile);
   auto text = data::read_file(config_path, kMaxConfigBytes);
-  if (!text) return text.error().with_exit_code(contract::exit_code::kCheckpoint);
+  if (!text) return unread_weights(text.error());
   const auto json = parse_json(std::string(text->begin(), text->end()));
   if (!json) return refused_weights(config_path, json.error().message());
   MUSTER_RETURN_IF_ERROR(check_config(*json, config, config_path));
   const std::string path = directory + "/" + std::string(contract::kModelFile);
-  auto mapped = MappedFile::open(path);
-  if (!mapped) return mapped.error().with_exit_code(contract::exit_code::kCheckpoint);
-  Pretrained model(*std::move(mapped));
+  auto file = SavedFile::open(path);
+  if (!file) return unread_weights(file.error());
+  Pretrained model(*std::move(file));
   MUSTER_RETURN_IF_ERROR(model.place(shape, path));
   MUSTER_RETURN_IF_ERROR(model.judge(shape, path));
   return model;
@@ -160,6 +196,7 @@ Result<Pretrained> Pretrained::open(const std::string& directory, const GptConfi
 
 /// Finds the model's tensors, and that there are no others.
 Status Pretrained::place(const ModelShape& shape, const std::string& path) {
+  if (const Status header = read_header(file_); !header) return unread_weights(header.error());
   const auto file = parse_safetensors(file_.bytes());
   if (!file) return refused_weights(path, file.error().message());
   MUSTER_ASSIGN_OR_RETURN(Tensors tensors, without_prefix(*file, path));
@@ -175,7 +212,8 @@ Status Pretrained::place(const ModelShape& shape, const std::string& path) {
     tensors.erase(found);
   }
   std::ranges::sort(tensors_, {}, &Placed::offset);
-  return check_others(tensors, table, path);
+  const Status others = check_others(file_, tensors, table, path);
+  return others ? others : unread_weights(others.error());
 }
 
 /// That all values are finite, and what they are by their hash: in one pass over the file.
@@ -184,7 +222,7 @@ Status Pretrained::judge(const ModelShape& shape, const std::string& path) {
   std::vector<float> piece;
   for (std::size_t begin = 0; begin < shape.values(); begin += kScanElements) {
     piece.resize(std::min(kScanElements, shape.values() - begin));
-    read({begin, begin + piece.size()}, piece);
+    MUSTER_RETURN_IF_ERROR(read({begin, begin + piece.size()}, piece));
     const auto bad = std::ranges::find_if(piece, [](float v) { return !std::isfinite(v); });
     if (bad != piece.end()) {
       const std::size_t at = begin + static_cast<std::size_t>(bad - piece.begin());
@@ -200,17 +238,21 @@ Status Pretrained::judge(const ModelShape& shape, const std::string& path) {
   return {};
 }
 
-void Pretrained::read(ElementRange range, std::span<float> out) const {
+Status Pretrained::read(ElementRange range, std::span<float> out) const {
   MUSTER_CHECK(out.size() == range.size());
   const auto behind = std::ranges::upper_bound(tensors_, range.begin, {}, &Placed::offset);
   for (auto one = behind - 1; !out.empty(); ++one) {
     const std::size_t skipped = range.begin - one->offset;
     const std::size_t some = std::min(out.size(), one->size - skipped);
+    const auto piece = out.first(some);
+    const std::span bytes(reinterpret_cast<std::uint8_t*>(piece.data()), piece.size_bytes());
     // Tensors stand at any byte of a file.
-    std::memcpy(out.data(), one->bytes.data() + skipped * sizeof(float), some * sizeof(float));
+    const Status got = file_.read(one->bytes.subspan(skipped * sizeof(float), bytes.size()), bytes);
+    if (!got) return unread_weights(got.error());
     out = out.subspan(some);
     range.begin += some;
   }
+  return {};
 }
 
 }  // namespace muster::engine

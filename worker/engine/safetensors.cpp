@@ -103,12 +103,18 @@ std::string safetensors_header(std::span<const TensorRef> tensors,
   return file + text;
 }
 
-Result<SafetensorsFile> parse_safetensors(std::span<const std::uint8_t> content) {
-  if (content.size() < 8) return corrupt("is cut within its first 8 bytes");
-  std::uint64_t length = 0;
-  for (std::size_t byte = 0; byte < 8; ++byte) {
-    length |= std::uint64_t{content[byte]} << (8 * byte);
+std::uint64_t safetensors_header_bytes(
+    std::span<const std::uint8_t, kSafetensorsLengthBytes> length) {
+  std::uint64_t bytes = 0;
+  for (std::size_t byte = 0; byte < length.size(); ++byte) {
+    bytes |= std::uint64_t{length[byte]} << (8 * byte);
   }
+  return bytes;
+}
+
+Result<SafetensorsFile> parse_safetensors(std::span<const std::uint8_t> content) {
+  if (content.size() < kSafetensorsLengthBytes) return corrupt("is cut within its first 8 bytes");
+  const std::uint64_t length = safetensors_header_bytes(content.first<kSafetensorsLengthBytes>());
   if (length > kMaxSafetensorsHeader || length > content.size() - 8) {
     return corrupt("its header of " + std::to_string(length) + " bytes does not fit the file");
   }

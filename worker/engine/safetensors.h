@@ -37,7 +37,14 @@ struct SafetensorsFile {
   std::map<std::string, Tensor> tensors;
 };
 
-/// Reads a file's content, which stays owned by the caller. Refuses overlaps, holes, unknown
+/// Bytes of a file in front of its header.
+inline constexpr std::size_t kSafetensorsLengthBytes = 8;
+/// What they say: how many bytes the header has.
+std::uint64_t safetensors_header_bytes(
+    std::span<const std::uint8_t, kSafetensorsLengthBytes> length);
+
+/// Reads a file's content, which stays owned by the caller. Looks at no byte behind the header.
+/// Refuses overlaps, holes, unknown
 /// dtypes and sizes that do not match.  Errors: kCorrupt with one sentence.
 Result<SafetensorsFile> parse_safetensors(std::span<const std::uint8_t> file);
 

@@ -23,16 +23,29 @@ std::span<std::uint8_t> bytes_of_values(std::span<float> values) {
 
 Result<SavedFile> SavedFile::open(const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(data::RegularFile file, data::open_regular(path));
-  MUSTER_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path));
+  MUSTER_ASSIGN_OR_RETURN(MappedFile mapped,
+                          MappedFile::map(file.fd.get(), file.stamp.bytes, path));
   return SavedFile(path, std::move(file.fd), std::move(mapped));
 }
 
-Status SavedFile::read_bytes(const std::uint8_t* from, std::span<std::uint8_t> out) const {
-  const auto offset = static_cast<std::uint64_t>(from - bytes().data());
-  MUSTER_CHECK(offset <= bytes().size() && out.size() <= bytes().size() - offset);
+Status SavedFile::read(std::span<const std::uint8_t> bytes, std::span<std::uint8_t> out) const {
+  const auto offset = static_cast<std::uint64_t>(bytes.data() - mapped_.bytes().data());
+  const std::size_t size = mapped_.bytes().size();
+  MUSTER_CHECK(bytes.size() == out.size() && offset <= size && out.size() <= size - offset);
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, data::read_at(fd_.get(), offset, out, path_));
   if (got == out.size()) return {};
   return Error(ErrorCode::kCorrupt, path_ + ": has become shorter since it was opened");
+}
+
+Status SavedFile::read_front(std::size_t count) const {
+  std::vector<std::uint8_t> piece;
+  Status status;
+  in_pieces(std::min(count, bytes().size()), nullptr, [&](std::size_t begin, std::size_t end) {
+    if (!status) return;
+    piece.resize(end - begin);
+    status = read(bytes().subspan(begin, end - begin), piece);
+  });
+  return status;
 }
 
 Result<Sha256Digest> SavedFile::sha256(const std::function<void()>& on_alive) const {
@@ -42,7 +55,7 @@ Result<Sha256Digest> SavedFile::sha256(const std::function<void()>& on_alive) co
   in_pieces(bytes().size(), on_alive, [&](std::size_t begin, std::size_t end) {
     if (!status) return;
     piece.resize(end - begin);
-    status = read_bytes(bytes().data() + begin, piece);
+    status = read(bytes().subspan(begin, end - begin), piece);
     hash.update(std::as_bytes(std::span(piece)));
   });
   if (!status) return status.error();
@@ -65,8 +78,8 @@ Result<std::vector<Sha256Digest>> SavedFile::block_digests(std::span<const float
 }
 
 Status SavedFile::read(std::span<const float> values, std::span<float> out) const {
-  MUSTER_CHECK(values.size() == out.size());
-  return read_bytes(reinterpret_cast<const std::uint8_t*>(values.data()), bytes_of_values(out));
+  return read(std::span(reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()),
+              bytes_of_values(out));
 }
 
 }  // namespace muster::engine

@@ -1,6 +1,6 @@
-// A file of a checkpoint. Its header is looked at in the file's pages; what it holds is read
-// through its descriptor, because a page that a disk or a server of files fails to give ends the
-// process with SIGBUS, and a read gives an error.
+// A file of a checkpoint or a model. Its header is looked at in the file's pages; what it holds is
+// read through its descriptor, because a page that a disk or a server of files fails to give ends
+// the process with SIGBUS, and a read gives an error.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace muster::engine {
 /// was when it was opened; each names the path.  Blocks: all of it, on the disk.
 class SavedFile {
  public:
-  /// Errors: as MappedFile::open.
+  /// Errors: as data::open_regular.
   static Result<SavedFile> open(const std::string& path);
 
   /// What it holds, by its place. Whoever looks there, and not by read(), has the file read before.
@@ -32,11 +32,14 @@ class SavedFile {
   Result<std::vector<Sha256Digest>> block_digests(std::span<const float> values) const;
   /// The same values.  Shape: out (values.size()).
   Status read(std::span<const float> values, std::span<float> out) const;
+  /// Bytes that lie in bytes().  Shape: out (bytes.size()).
+  Status read(std::span<const std::uint8_t> bytes, std::span<std::uint8_t> out) const;
+  /// Has its first `count` bytes read, as many as there are, for whoever looks there then.
+  Status read_front(std::size_t count) const;
 
  private:
   SavedFile(std::string path, UniqueFd fd, MappedFile mapped)
       : path_(std::move(path)), fd_(std::move(fd)), mapped_(std::move(mapped)) {}
-  Status read_bytes(const std::uint8_t* from, std::span<std::uint8_t> out) const;
 
   std::string path_;
   UniqueFd fd_;

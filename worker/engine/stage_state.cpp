@@ -93,11 +93,12 @@ Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockP
   return squares;
 }
 
-void take_stage(const ModelShape& whole, const ModelShape& part, const ReadWhole& read,
-                std::span<float> values) {
+Status take_stage(const ModelShape& whole, const ModelShape& part, const ReadWhole& read,
+                  std::span<float> values) {
   for (const StageStretch& stretch : stretches_of(part, whole)) {
-    read(stretch.whole, values.subspan(stretch.own, stretch.whole.size()));
+    MUSTER_RETURN_IF_ERROR(read(stretch.whole, values.subspan(stretch.own, stretch.whole.size())));
   }
+  return {};
 }
 
 std::vector<StatePart> state_parts(const ModelShape& part, const ModelShape& whole,

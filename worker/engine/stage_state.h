@@ -111,8 +111,9 @@ Status deal_stages(const StageGroup& group, std::span<float> values, OptimizerSt
                    const SavedState* whole, const Meeting& meeting);
 
 /// What of the whole model's values is the part's, as `read` gives them, stretch by stretch.
-using ReadWhole = std::function<void(ElementRange range, std::span<float> out)>;
-void take_stage(const ModelShape& whole, const ModelShape& part, const ReadWhole& read,
-                std::span<float> values);
+/// Errors: those of `read`.
+using ReadWhole = std::function<Status(ElementRange range, std::span<float> out)>;
+Status take_stage(const ModelShape& whole, const ModelShape& part, const ReadWhole& read,
+                  std::span<float> values);
 
 }  // namespace muster::engine

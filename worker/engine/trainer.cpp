@@ -7,6 +7,7 @@
 #include "common/contract.h"
 #include "common/log.h"
 #include "worker/data/csv.h"
+#include "worker/data/file.h"
 #include "worker/data/image_folder.h"
 #include "worker/data/picture_files.h"
 #include "worker/data/text.h"
@@ -167,7 +168,11 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
 Status Trainer::load_vocabulary() {
   if (config_.vocabulary.empty()) return {};
   const std::string directory = absolute(config_.vocabulary);
-  MUSTER_ASSIGN_OR_RETURN(vocabulary_, bpe::Vocabulary::load(directory));
+  const auto read = [](const std::string& path, std::size_t most) -> Result<std::string> {
+    MUSTER_ASSIGN_OR_RETURN(const auto bytes, data::read_file(path, most));
+    return std::string(bytes.begin(), bytes.end());
+  };
+  MUSTER_ASSIGN_OR_RETURN(vocabulary_, bpe::Vocabulary::load(directory, read));
   const auto wanted = static_cast<std::size_t>(config_.gpt->vocabulary_size);
   if (vocabulary_->size() == wanted) return {};
   return Error(ErrorCode::kInvalid,
@@ -332,11 +337,11 @@ Status Trainer::begin_parameters() {
   const std::string directory = absolute(config_.pretrained);
   const OnFiles files(hooks_, directory);
   MUSTER_ASSIGN_OR_RETURN(const auto model, Pretrained::open(directory, *config_.gpt, whole_));
-  if (is_split()) {
-    take_stage(whole_, shape_, [&](auto range, auto out) { model.read(range, out); }, parameters_);
-  } else {
-    model.read({0, whole_.values()}, parameters_);
-  }
+  const auto read = [&](ElementRange range, std::span<float> out) {
+    return model.read(range, out);
+  };
+  MUSTER_RETURN_IF_ERROR(is_split() ? take_stage(whole_, shape_, read, parameters_)
+                                    : read({0, whole_.values()}, parameters_));
   const std::string before = std::exchange(pretrained_sha256_, model.sha256());
   if (before.empty() || before == pretrained_sha256_) return {};
   return Error(ErrorCode::kConflict,

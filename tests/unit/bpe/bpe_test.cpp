@@ -251,4 +251,12 @@ TEST_CASE("files that are no vocabulary are refused with what would be one") {
   REQUIRE_FALSE(missing.has_value());
   CHECK(missing.error().exit_code() == contract::exit_code::kData);
   CHECK(missing.error().message().starts_with("tests/unit/bpe/vocab.json: "));
+  // Who reads knows better what a file that cannot be read means.
+  const auto failed = Vocabulary::load("x", [](const std::string& path, std::size_t) {
+    return Result<std::string>(
+        Error(ErrorCode::kIo, path + ": fails").with_exit_code(contract::exit_code::kDisk));
+  });
+  REQUIRE_FALSE(failed.has_value());
+  CHECK(failed.error().message() == "x/vocab.json: fails");
+  CHECK(failed.error().exit_code() == contract::exit_code::kDisk);
 }

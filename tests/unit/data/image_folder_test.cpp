@@ -1,7 +1,6 @@
 #include "worker/data/image_folder.h"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +9,7 @@
 
 #include "common/contract.h"
 #include "tests/few_threads.h"
+#include "tests/no_descriptors.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/sentence.h"
@@ -41,29 +41,6 @@ class Pictures {
  private:
   TempDirectory directory_;
 };
-
-/// No descriptor can be opened as long as it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const rlimit none{0, before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
-Bytes image_of(const Dataset& set, std::size_t index) {
-  Bytes buffer;
-  const auto image = read_image(set, index, buffer);
-  REQUIRE_MESSAGE(image, image.error().message());
-  return {image->begin(), image->end()};
-}
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // A transformer over text keeps the promises of every other model, learns, and tells what it has
 // learned.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <filesystem>
@@ -366,6 +367,21 @@ TEST_CASE("with a vocabulary a model of tokens writes text, and one of another s
   for (const char* file : {"/vocab.json", "/merges.txt"}) {
     CHECK(bytes_of(config.checkpoint_path + file) == bytes_of(config.vocabulary + file));
   }
+}
+
+TEST_CASE("a pipe in the place of a vocabulary is refused, and nobody waits for its writer") {
+  const test::TempDirectory directory;
+  TrainingConfig config = of_tokens(directory);
+  config.has_test = false;
+  config.vocabulary = directory.path();
+  REQUIRE(::mkfifo((directory / "vocab.json").c_str(), 0600) == 0);
+  test::on_all_ranks(1, [&](comm::Communicator& communicator) {
+    const SystemClock clock;
+    const auto outcome = run_training(config, communicator, clock, {});
+    REQUIRE_FALSE(outcome.has_value());
+    CHECK(outcome.error().exit_code() == contract::exit_code::kData);
+    CHECK(outcome.error().message() == directory / "vocab.json: is not a regular file");
+  });
 }
 
 TEST_CASE("a text with too few samples for a batch is refused by name") {

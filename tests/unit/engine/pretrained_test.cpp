@@ -2,13 +2,19 @@
 #include "worker/engine/pretrained.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 
 #include "common/contract.h"
+#include "common/file.h"
 #include "common/json.h"
+#include "tests/descriptor_of.h"
+#include "tests/no_descriptors.h"
 #include "tests/test_main.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
@@ -61,7 +67,7 @@ struct Published {
   Result<std::vector<float>> load() const {
     std::vector<float> loaded(shape.values(), -1.0f);
     MUSTER_ASSIGN_OR_RETURN(const auto model, Pretrained::open(directory.path(), kSmall, shape));
-    model.read({0, loaded.size()}, loaded);
+    MUSTER_RETURN_IF_ERROR(model.read({0, loaded.size()}, loaded));
     CHECK(model.sha256() == block_hash(loaded));
     return loaded;
   }
@@ -113,7 +119,7 @@ TEST_CASE("who has a part of a model reads that part of the file") {
   for (const std::size_t begin : {std::size_t{0}, std::size_t{1}, all / 3, all - 1}) {
     for (const std::size_t end : {begin, begin + 1, (begin + all) / 2, all}) {
       std::vector<float> out(end - begin);
-      model->read({begin, end}, out);
+      REQUIRE(model->read({begin, end}, out));
       CHECK(std::equal(out.begin(), out.end(),
                        published.values.begin() + static_cast<std::ptrdiff_t>(begin)));
     }
@@ -243,6 +249,65 @@ TEST_CASE("files that are missing, cut or of another dtype are refused") {
   CHECK(refused().starts_with(published.directory / "config.json: "));
   std::filesystem::remove(published.directory / "config.json");
   CHECK(refused().starts_with(published.directory / "config.json: "));
+}
+
+TEST_CASE("weights that the system fails to read are not wrong") {
+  Published published;
+  published.write();
+  const std::string path = published.directory / "model.safetensors";
+  {
+    const test::NoDescriptors none;
+    const auto failed = published.load();
+    REQUIRE_FALSE(failed);
+    CHECK(failed.error().exit_code() == contract::exit_code::kDisk);
+    CHECK(failed.error().message() ==
+          published.directory / "config.json: cannot open: Too many open files");
+  }
+  const auto model = Pretrained::open(published.directory.path(), kSmall, published.shape);
+  REQUIRE(model);
+  // Its descriptor leads to what answers each read at that place with an I/O error.
+  const UniqueFd broken(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+  REQUIRE(::dup2(broken.get(), test::descriptor_of(path)) >= 0);
+  std::vector<float> values(published.values.size());
+  const Status failed = model->read({0, values.size()}, values);
+  REQUIRE_FALSE(failed);
+  CHECK(failed.error().exit_code() == contract::exit_code::kDisk);
+  CHECK(failed.error().message() == path + ": cannot read: Input/output error");
+}
+
+TEST_CASE("weights that become shorter while they are open end nothing but what reads them") {
+  Published published;
+  published.write();
+  const std::string path = published.directory / "model.safetensors";
+  const auto model = Pretrained::open(published.directory.path(), kSmall, published.shape);
+  REQUIRE(model);
+  std::filesystem::resize_file(path, 0);
+  std::vector<float> values(published.values.size());
+  const Status gone = model->read({0, values.size()}, values);
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().exit_code() == contract::exit_code::kCheckpoint);
+  CHECK(gone.error().message() == path + ": has become shorter since it was opened");
+}
+
+TEST_CASE("what is no file in the place of weights is refused, and nobody waits for a writer") {
+  for (const std::string name : {"config.json", "model.safetensors"}) {
+    CAPTURE(name);
+    Published published;
+    published.write();
+    const std::string path = published.directory / name;
+    std::filesystem::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const auto pipe = published.load();
+    REQUIRE_FALSE(pipe);
+    CHECK(pipe.error().exit_code() == contract::exit_code::kCheckpoint);
+    CHECK(pipe.error().message() == path + ": is not a regular file");
+    std::filesystem::remove(path);
+    // Whoever opens it goes round in circles, and will the next time.
+    std::filesystem::create_symlink(name, path);
+    const auto circle = published.load();
+    REQUIRE_FALSE(circle);
+    CHECK(circle.error().exit_code() == contract::exit_code::kCheckpoint);
+  }
 }
 
 TEST_CASE("a trained model started from has the loss that it ended with, whoever goes on with it") {

@@ -161,13 +161,14 @@ TEST_CASE("slices count every value of the model once, and first values are thos
         const ModelShape& part = plan.part(place);
         std::vector<float> own(part.values()), taken(part.values());
         initialise(part, 7, own);
-        take_stage(
+        REQUIRE(take_stage(
             *whole, part,
             [&](ElementRange range, std::span<float> out) {
               std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(range.begin), range.size(),
                           out.begin());
+              return Status();
             },
-            taken);
+            taken));
         CHECK(own == taken);
         std::size_t next = 0;
         for (const StageStretch& stretch : stretches_of(part, *whole)) {
