@@ -274,6 +274,8 @@ BREAKAGES = [
              "test_engine"),
     Breakage("a line that two pieces of a record's end share is none", "worker/engine/record.cpp",
              "to = rest < to ? rest : from;", "to = from;", "test_engine"),
+    Breakage("at the end nobody waits for who looks through a large model", SETTLE,
+             "contract::exit_code::kInternal, long_deadline()", "contract::exit_code::kInternal, deadline()", "test_engine"),
     Breakage("lines that wait are told as written", "worker/engine/line_writer.cpp",
              "written_ = waiting_.empty() ? added_ : count;", "written_ = std::max(added_, count);", "test_engine"),
     Breakage("a member goes back and tells no reason", TRAINER,

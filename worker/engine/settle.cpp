@@ -614,7 +614,7 @@ Status Trainer::finish() {
   }
   MUSTER_ASSIGN_OR_RETURN(const Sha256Digest digest, parameters_digest());
   MUSTER_RETURN_IF_ERROR(agree_equal(*communicator_, digest, "parameters after the last step",
-                                     contract::exit_code::kInternal, deadline()));
+                                     contract::exit_code::kInternal, long_deadline()));
   result_ = summary();
   result_.complete = is_complete;
   result_.model_sha256 = to_hex(digest);

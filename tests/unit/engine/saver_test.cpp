@@ -349,6 +349,31 @@ TEST_CASE("who waits for files waits as long as they get on, however long they t
   }
 }
 
+TEST_CASE("who looks through a large model at the end is waited for as long as that may take") {
+  for (const Layout& layout : {kLayouts[0], kLayouts[3]}) {
+    CAPTURE_LAYOUT(layout);
+    const test::TempDirectory directory;
+    TrainingConfig config = layout.of(trained_digits(directory.path()));
+    config.steps = 2;
+    ToldTime clock;
+    TrainingHooks hooks;
+    std::atomic<int> come = 0;
+    hooks.at = [&](std::string_view place, std::int64_t) -> Status {
+      if (place != point::kFinish || ++come < layout.processes()) return {};
+      // All others wait by then. Who waits looks at the clock once a second.
+      std::this_thread::sleep_for(milliseconds(300));
+      clock.pass(2 * config.peer_deadline);
+      std::this_thread::sleep_for(milliseconds(1'100));
+      return {};
+    };
+    const Trained trained = train_with(config, layout.processes(), hooks, clock);
+    for (const auto& result : trained.results) {
+      REQUIRE_MESSAGE(result.has_value(), result.error().message());
+      CHECK(result->complete);
+    }
+  }
+}
+
 TEST_CASE("who ends while a checkpoint is being written is busy with files until it is written") {
   const test::TempDirectory directory;
   const TrainingConfig config = trained_digits(directory.path());
