@@ -4,10 +4,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "common/check.h"
 #include "common/contract.h"
@@ -20,6 +22,7 @@ constexpr std::size_t kMaxWrite = std::size_t{64} << 20;
 /// Bytes that a file has on the disk before more are asked for: else memory takes all of it at
 /// once, and the last flush any time, in which nobody could say whether the disk gets on.
 constexpr std::size_t kFlushedAtOnce = std::size_t{64} << 20;
+constexpr std::size_t kCopiedAtOnce = std::size_t{1} << 20;
 
 /// Writes everything, or returns errno.
 int write_all(int fd, std::span<const std::byte> bytes) {
@@ -58,6 +61,21 @@ void remove_temporaries(const std::string& path) {
     std::error_code ignored;
     fs::remove(it->path(), ignored);
   }
+}
+
+/// The first `bytes` of one file to the end of another, or errno.
+int copy_bytes(int from, std::int64_t bytes, int to) {
+  std::vector<std::byte> piece(kCopiedAtOnce);
+  for (std::int64_t at = 0; at < bytes;) {
+    const auto most = std::min<std::int64_t>(bytes - at, std::ssize(piece));
+    const ssize_t got = ::pread(from, piece.data(), static_cast<std::size_t>(most), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 ? errno : EIO;
+    const int failed = write_all(to, std::span(piece).first(static_cast<std::size_t>(got)));
+    if (failed != 0) return failed;
+    at += got;
+  }
+  return 0;
 }
 
 /// Gives what was written its name. It has it where another process has written it meanwhile.
@@ -130,6 +148,21 @@ Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next) 
 Result<Sha256Digest> write_file(const std::string& path, std::string_view text) {
   const std::span<const std::byte> pieces[] = {std::as_bytes(std::span(text))};
   return write_file(path, pieces);
+}
+
+Result<UniqueFd> replace_file(const std::string& path, int from, std::int64_t bytes) {
+  const std::string temporary = temporary_of(path);
+  UniqueFd own(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!own) return disk_error(temporary, "create", errno);
+  int failed = copy_bytes(from, bytes, own.get());
+  if (failed == 0 && bytes > 0 && ::fsync(own.get()) != 0) failed = errno;
+  if (failed == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) failed = errno;
+  if (failed != 0) {
+    ::unlink(temporary.c_str());
+    return disk_error(path, "copy", failed);
+  }
+  remove_temporaries(path);
+  return own;
 }
 
 Status sync_directory(const std::string& path) {

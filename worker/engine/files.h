@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/file.h"
 #include "common/result.h"
 #include "common/sha256.h"
 
@@ -27,6 +29,11 @@ Result<Sha256Digest> write_file(const std::string& path, std::string_view text);
 /// it is.
 using NextPiece = std::function<Result<std::span<const std::byte>>()>;
 Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next);
+
+/// Puts a file of this process's own into the place of `path`, with the first `bytes` of `from`,
+/// which are on the disk by then; open for writing behind them. Who has an older one open, and is
+/// late, writes to a file without a name.  Errors, Blocks: as write_file.
+Result<UniqueFd> replace_file(const std::string& path, int from, std::int64_t bytes);
 
 /// Makes names created, renamed or removed in `path` durable.  Errors, Blocks: as write_file.
 Status sync_directory(const std::string& path);

@@ -22,6 +22,8 @@ namespace muster::engine {
 namespace {
 
 constexpr std::size_t kMaxLineBytes = 4096;
+/// Of a longer record the lines that are kept are not copied: others wait meanwhile.
+constexpr std::int64_t kCopiedMost = std::int64_t{64} << 20;
 
 /// Step of a line, -1 when it is none of ours.
 std::int64_t step_of(const std::string& line) {
@@ -139,8 +141,12 @@ Status Record::open(const std::string& path, std::int64_t restored_step, RecordW
   std::string last_line;
   const std::int64_t kept = restored_step > 0 ? kept_bytes(fd.get(), restored_step, last_line) : 0;
   if (kept < 0) return disk_error(path, "read", static_cast<int>(-kept));
-  if (::ftruncate(fd.get(), kept) != 0) return disk_error(path, "cut", errno);
-  if (::lseek(fd.get(), kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
+  if (kept <= kCopiedMost) {
+    MUSTER_ASSIGN_OR_RETURN(fd, replace_file(path, fd.get(), kept));
+  } else {
+    if (::ftruncate(fd.get(), kept) != 0) return disk_error(path, "cut", errno);
+    if (::lseek(fd.get(), kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
+  }
   last_step_ = std::max<std::int64_t>(0, step_of(last_line));
   ends_with_evaluation_ = is_evaluation(last_line);
   file_ = std::make_shared<File>(path, std::move(fd));

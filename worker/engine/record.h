@@ -46,7 +46,8 @@ struct RecordWriting {
 class Record {
  public:
   /// Opens `path` and keeps its lines up to step `restored_step` (0: none): up to the last one that
-  /// is whole and none of a later step. What stands before that is not looked at.
+  /// is whole and none of a later step. What stands before that is not looked at. Another process
+  /// that has it open and is late does not write to it any more, unless it has over 64 MiB.
   /// Errors: exit code kDisk.  Blocks: on the disk.
   Status open(const std::string& path, std::int64_t restored_step, RecordWriting writing = {});
   /// The last step that has a line, 0 without one.

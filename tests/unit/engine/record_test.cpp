@@ -8,6 +8,7 @@
 
 #include "common/json.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/engine/run_files.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -129,6 +130,32 @@ TEST_CASE("what is no line at the end of a record is cut off, however much it is
   CHECK(record.last_step() == 0);
   record.close();
   CHECK(lines_of(path).empty());
+}
+
+TEST_CASE(
+    "who is late with its lines does not write over those of who has opened the record since") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "r";
+  const auto step = [](std::int64_t number, double seconds) {
+    return RecordedStep{number, 0, 64, 2, 0.5f, "", seconds};
+  };
+  write_steps(path, 0, 5);
+  // Cut off, and its disk gives no answer.
+  bool is_held = true;
+  Record late;
+  REQUIRE(late.open(path, 5, {false, [&] { return is_held; }}).has_value());
+  for (int i = 6; i <= 8; ++i) REQUIRE(late.add(step(i, 12.5)).has_value());
+  Record next;
+  REQUIRE(next.open(path, 5, {false}).has_value());
+  for (int i = 6; i <= 10; ++i) REQUIRE(next.add(step(i, 0.25)).has_value());
+  const std::string right = test::bytes_of(path);
+  is_held = false;
+  REQUIRE(late.sync()().has_value());
+  late.close();
+  CHECK(test::bytes_of(path) == right);
+  next.close();
+  CHECK(lines_of(path).size() == 11);
+  CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
 }
 
 TEST_CASE("a decimal reads back as the same float") {
