@@ -21,6 +21,7 @@ struct GreetingWire {
   Standing standing;
   Sha256Digest spec{}, data{};
   std::uint64_t record_bytes = 0;
+  LineNumbers record_lines;
   std::uint64_t computed = 0;  ///< how many nodes follow in the second exchange
   std::uint64_t held = 0;      ///< how many ranges follow in the third
   std::uint64_t has_state = 0, is_whole = 0, is_logged = 0, is_checked = 0;
@@ -32,7 +33,7 @@ static_assert(std::is_trivially_copyable_v<GreetingWire>);
 // Nothing stands between its fields, so that its bytes are equal where they are.
 static_assert(sizeof(Standing) == 7 * 8 + sizeof(double) + 2 * sizeof(float));
 static_assert(sizeof(GreetingWire) ==
-              2 * sizeof(Standing) + 2 * sizeof(Sha256Digest) + 9 * sizeof(std::uint64_t));
+              2 * sizeof(Standing) + 2 * sizeof(Sha256Digest) + 11 * sizeof(std::uint64_t));
 
 bool is_node(RankRange node, int logical_ranks) {
   return node.first >= 0 && node.last <= logical_ranks && node.first < node.last &&
@@ -233,6 +234,7 @@ Greeting at_step(std::span<const Greeting> group, std::int64_t newest) {
   all.spec = group[0].spec;
   all.data = group[0].data;
   all.record_bytes = group[0].record_bytes;
+  all.record_lines = group[0].record_lines;
   all.has_state = there.size() + can_come == group.size();
   all.standing.lineage = group[0].standing.lineage;
   if (all.has_state && there.empty()) {
@@ -367,6 +369,7 @@ std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBo
   greeting.is_checked = wire.is_checked == 1;
   greeting.has_state = wire.has_state == 1;
   greeting.record_bytes = wire.record_bytes;
+  greeting.record_lines = wire.record_lines;
   greeting.is_whole = wire.is_whole == 1;
   if (wire.is_logged == 1) greeting.logged = wire.logged;
   greeting.foresees = wire.foresees == 1;
@@ -380,6 +383,7 @@ GreetingWire wire_of(const Greeting& own) {
   wire.spec = own.spec;
   wire.data = own.data;
   wire.record_bytes = own.record_bytes;
+  wire.record_lines = own.record_lines;
   wire.computed = own.computed.size();
   wire.held = own.held.size();
   wire.is_checked = own.is_checked;
@@ -601,11 +605,21 @@ std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greet
     const Greeting& keeper = greetings[static_cast<std::size_t>(rank)];
     return keeper.has_state && keeper.record_bytes > 0;
   };
+  const auto lines = [&](int rank) {
+    return greetings[static_cast<std::size_t>(rank)].record_lines;
+  };
   const bool owner_trains = owner >= 0 && source(owner) == owner;
+  int longest = -1, newest = -1;
+  for (int rank = 0; rank < static_cast<int>(greetings.size()); ++rank) {
+    if (owner < 0 || rank == owner || source(rank) != rank || !has_lines(rank)) continue;
+    if (longest < 0 || lines(rank).first < lines(longest).first) longest = rank;
+    if (newest < 0 || lines(rank).last > lines(newest).last) newest = rank;
+  }
+  if (longest >= 0 && lines(longest).last == lines(newest).last) newest = longest;
   std::vector<Telling> tellings;
   for (int rank = 0; rank < static_cast<int>(greetings.size()); ++rank) {
     const bool is_given_state = source(rank) != rank;
-    if (owner >= 0 && rank != owner && has_lines(rank)) tellings.push_back({rank, owner});
+    if (rank == longest || rank == newest) tellings.push_back({rank, owner});
     const int keeper = owner < 0 ? source(rank) : owner;
     const bool is_told = is_given_state && (owner < 0 || owner_trains) && has_lines(keeper);
     if (is_told && keeper != rank) tellings.push_back({keeper, rank});

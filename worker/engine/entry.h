@@ -16,6 +16,7 @@
 #include "worker/data/picture_files.h"
 #include "worker/engine/assignment.h"
 #include "worker/engine/hosts.h"
+#include "worker/engine/record.h"
 #include "worker/engine/shard.h"
 
 namespace muster::engine {
@@ -44,6 +45,7 @@ struct Greeting {
   bool is_checked = true;           ///< it knows its data; else that is to be told it
   bool has_state = false;           ///< parameters and optimiser state are of `standing.step`
   std::uint64_t record_bytes = 0;   ///< of lines that it keeps for the process with the files
+  LineNumbers record_lines;         ///< of these; between them nothing is missing
   std::vector<RankRange> computed;  ///< nodes of the step after `standing.step` that it holds
   // Where the optimiser's state is sharded; what is not whole is of `held` alone.
   Ranges held;                     ///< whose optimiser state and parameters it has
@@ -169,10 +171,11 @@ std::vector<Telling> plan_checks(const std::vector<Greeting>& greetings);
 Status tell_checks(comm::Communicator& communicator, const std::vector<Telling>& tellings,
                    std::span<data::PictureFiles* const> sets, MonoTime deadline);
 
-/// Who is told whose lines of the record. Pure. The process with the files, `owner`, is told
-/// everybody's; while it is away (-1), who takes the state from another takes its lines, too: all
-/// who keep them may die but the one who came last. Lines of who has no state are of steps that
-/// nobody has made.
+/// Who is told whose lines of the record. Pure. The process with the files, `owner`, is told those
+/// of the one who has kept them for longest, and, where that lacks the newest, of one who has
+/// these, however many keep the same. While it is away (-1), who takes the state from another takes
+/// its lines, too: all who keep them may die but the one who came last. Lines of who has no state
+/// are of steps that nobody has made; of who is given a newer one, those who give it have all.
 std::vector<Telling> plan_telling(const EntryPlan& plan, const std::vector<Greeting>& greetings,
                                   int owner);
 /// The lines that this process is told; `own` are those it keeps. Blocks and errors: as

@@ -110,6 +110,16 @@ std::string decimal(float value) {
   return std::string(text.data(), end);
 }
 
+LineNumbers line_numbers(std::string_view lines) {
+  if (!lines.ends_with('\n')) return {};
+  const auto number = [](std::string_view line) {
+    const std::int64_t step = step_at_front(line);
+    return step < 0 ? 0 : 2 * step + (is_evaluation(line) ? 1 : 0);
+  };
+  const std::string_view before = lines.substr(0, lines.size() - 1);
+  return {number(lines), number(lines.substr(before.rfind('\n') + 1))};
+}
+
 struct Record::File {
   std::string path;
   UniqueFd fd;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct RecordedEvaluation {
 
 /// Shortest decimal text that reads back as the same float.
 std::string decimal(float value);
+
+/// Twice the step of a line of a record, and 1 more for that of an evaluation, which comes behind
+/// the step's: of the first and the last of `lines`. 0 for what is none.
+struct LineNumbers {
+  std::int64_t first = 0, last = 0;
+};
+LineNumbers line_numbers(std::string_view lines);
 
 /// How the lines of an open record get to its file.
 struct RecordWriting {

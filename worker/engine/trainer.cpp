@@ -507,6 +507,7 @@ Result<std::vector<Greeting>> Trainer::greet() {
   // Of a record whose disk answers all have the last line, and the file the others.
   kept_lines_ = !record_.is_open() || record_waits_since_ ? record_.lines() : "";
   own.record_bytes = kept_lines_.size();
+  own.record_lines = line_numbers(kept_lines_);
   own.computed = sums_->computed();
   own.logged = logged_;
   if (is_sharded()) {

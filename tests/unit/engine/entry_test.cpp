@@ -320,6 +320,36 @@ TEST_CASE("nobody learns at a start, or where a survivor is behind, or where all
   CHECK(may({idle_at(0, 7), idle_at(1, 7)}));  // and nobody is behind
 }
 
+TEST_CASE("who comes back to the files is told by no more than have all lines together") {
+  const auto told = [](const std::vector<LineNumbers>& lines, std::vector<int> source, int owner) {
+    std::vector<Greeting> all(lines.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      all[rank].has_state = lines[rank].last > 0;
+      all[rank].record_bytes = lines[rank].last > 0 ? 9 : 0;
+      all[rank].record_lines = lines[rank];
+    }
+    EntryPlan plan;
+    plan.source = std::move(source);
+    std::vector<std::pair<int, int>> pairs;
+    for (const Telling& one : plan_telling(plan, all, owner)) pairs.emplace_back(one.from, one.to);
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<int, int>>;
+  const std::vector<int> to_first{1, 1, 2, 3, 4, 5};
+  const LineNumbers same{8, 20};
+  CHECK(told({{}, same, same, same, same, same}, to_first, 0) == Pairs{{1, 0}});
+  CHECK(told({{}, same, same, {6, 20}, same, {6, 20}}, to_first, 0) == Pairs{{3, 0}});
+  CHECK(told({{}, same, same, {6, 20}, {9, 21}, {7, 21}}, to_first, 0) == Pairs{{3, 0}, {4, 0}});
+  CHECK(told({{}, same, {8, 21}, {8, 21}, same, {6, 21}}, to_first, 0) == Pairs{{5, 0}});
+  // Who is given a newer state may have older lines, and has none that the others lack.
+  CHECK(told({{}, {4, 19}, {6, 20}, same, same, same}, {2, 2, 2, 3, 4, 5}, 0) == Pairs{{2, 0}});
+  // An owner whose disk gives no answer has lines, too, and tells who joins.
+  CHECK(told({same, {8, 21}, {}}, {0, 1, 0}, 0) == Pairs{{1, 0}, {0, 2}});
+  CHECK(told({{}, {}, {}}, {1, 1, 2}, 0).empty());
+  // While it is away, each is told by who gives it the state.
+  CHECK(told({{}, same, same, {}}, {1, 1, 2, 2}, -1) == Pairs{{1, 0}, {2, 3}});
+}
+
 TEST_CASE("who knows its pictures tells who does not: those who train, in turn") {
   const auto told = [](std::vector<Greeting> all, const std::vector<std::size_t>& unchecked) {
     for (const std::size_t rank : unchecked) all[rank].is_checked = false;

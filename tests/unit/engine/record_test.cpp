@@ -158,6 +158,19 @@ TEST_CASE(
   CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
 }
 
+TEST_CASE("lines are numbered by their steps, and evaluations come behind") {
+  const auto numbers = [](std::string_view lines) {
+    const LineNumbers found = line_numbers(lines);
+    return std::pair(found.first, found.last);
+  };
+  using Numbers = std::pair<std::int64_t, std::int64_t>;
+  CHECK(numbers("") == Numbers(0, 0));
+  CHECK(numbers("{\"step\":5}") == Numbers(0, 0));
+  CHECK(numbers("{\"step\":5}\n") == Numbers(10, 10));
+  CHECK(numbers("{\"evaluation\":{\"step\":5}}\n{\"step\":6}\n{\"step\":7}\n") == Numbers(11, 14));
+  CHECK(numbers("{\"step\":5}\n{\"evaluation\":{\"step\":5}}\n") == Numbers(10, 11));
+}
+
 TEST_CASE("a decimal reads back as the same float") {
   CHECK(decimal(0.1f) == "0.1");
   CHECK(decimal(2.3025851f) == "2.3025851");
