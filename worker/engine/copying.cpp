@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "worker/engine/handover.h"
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
@@ -48,21 +49,12 @@ Status Trainer::begin_copying() {
       theirs = united(theirs, {copy.range});
     }
     MUSTER_RETURN_IF_ERROR(at(point::kCopy));
-    std::vector<comm::SendBuffer> sends;
-    std::vector<comm::ReceiveBuffer> receives;
-    OptimizerState& own = optimizer_->state();
+    Handover handover(*communicator_);
     for (const Move& copy : copies_) {
-      if (copy.from != rank() && copy.to != rank()) continue;
-      const std::size_t bytes = copy.range.size() * sizeof(float);
-      for (auto& buffer : own.buffers) {
-        float* const values = buffer.values.data() + offset_of(own.room, copy.range);
-        if (copy.from == rank()) sends.push_back({copy.to, values, bytes});
-        if (copy.to == rank()) receives.push_back({copy.from, values, bytes});
-      }
+      handover.add_state(copy.from, copy.to, optimizer_->state(), copy.range);
     }
-    for (const auto& part : receives) report_.copied_bytes += part.bytes;
-    MUSTER_ASSIGN_OR_RETURN(
-        copies_work_, communicator_->start(step_stamp() + 1, comm::Memory::kHost, sends, receives));
+    report_.copied_bytes += handover.received_bytes();
+    MUSTER_ASSIGN_OR_RETURN(copies_work_, handover.start(step_stamp() + 1));
     copies_work_->proceed_alone();
     keeping_ = keeping_of(shards_, std::move(kept));
     is_exchange_old_ = true;

@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "worker/engine/agreement.h"
+#include "worker/engine/handover.h"
 
 namespace muster::engine {
 namespace {
@@ -653,24 +654,20 @@ Result<std::vector<std::string>> tell_records(comm::Communicator& communicator,
 
 Result<StateTransfer> transfer_state(comm::Communicator& communicator, const EntryPlan& plan,
                                      std::span<const std::span<std::byte>> state) {
-  const int rank = communicator.rank();
-  std::vector<comm::SendBuffer> sends;
-  std::vector<comm::ReceiveBuffer> receives;
+  Handover handover(communicator);
   for (std::size_t r = 0; r < plan.source.size(); ++r) {
     const int to = static_cast<int>(r);
     const int from = plan.source[r];
     if (from == to) continue;
     for (const std::span<std::byte> part : state) {
-      if (from == rank) sends.push_back({to, part.data(), part.size()});
-      if (to == rank) receives.push_back({from, part.data(), part.size()});
+      handover.add(from, to, part.data(), part.size());
     }
   }
   // Everybody takes part, so that groups stay in the same order on all ranks.
   StateTransfer transfer;
-  MUSTER_ASSIGN_OR_RETURN(transfer.work,
-                          communicator.start(0, comm::Memory::kHost, sends, receives));
+  MUSTER_ASSIGN_OR_RETURN(transfer.work, handover.start(0));
   transfer.work->proceed_alone();
-  for (const comm::ReceiveBuffer& part : receives) transfer.received_bytes += part.bytes;
+  transfer.received_bytes = handover.received_bytes();
   return transfer;
 }
 

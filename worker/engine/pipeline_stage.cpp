@@ -225,7 +225,9 @@ Status PipelineStage::read_now(int micro_batch, const Step& step) {
     if (reads_inputs && is_first_slice() && step.on_batch) step.on_batch(piece.ranks, indices_);
   }
   const bool is_last_read = micro_batch + 1 == static_cast<int>(passes_.size());
-  if (reads_inputs && is_last_read) prefetch(step.data, step.loader, step.done + 1, passes_);
+  if (reads_inputs && is_last_read && !step.is_last) {
+    prefetch(step.data, step.loader, step.done + 1, passes_);
+  }
   return {};
 }
 

@@ -48,6 +48,7 @@ class PipelineStage {
   struct Step {
     std::uint64_t seed = 0;
     std::int64_t done = 0;      ///< steps before
+    bool is_last = false;       ///< none comes after it
     float loss_scale = 1;       ///< of every label's gradient
     const data::Dataset& data;  ///< read by the first stage and by the last
     const data::Loader& loader;

@@ -9,6 +9,7 @@
 #include "common/contract.h"
 #include "common/log.h"
 #include "worker/engine/agreement.h"
+#include "worker/engine/handover.h"
 #include "worker/engine/schedule.h"
 #include "worker/engine/sharded_exchange.h"
 #include "worker/engine/trainer.h"
@@ -91,41 +92,28 @@ Status Trainer::apply() {
 /// Makes `moves`; there is room for what is received. With a `plan`, what is not cut in shards goes
 /// to those who have nothing yet.
 Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const EntryPlan* plan) {
-  std::vector<comm::SendBuffer> sends;
-  std::vector<comm::ReceiveBuffer> receives;
+  Handover handover(*communicator_);
   OptimizerState& own = optimizer_->state();
-  const auto transfer = [&](int from, int to, void* values, std::size_t bytes) {
-    if (bytes == 0) return;
-    if (from == rank()) sends.push_back({to, values, bytes});
-    if (to == rank()) receives.push_back({from, values, bytes});
-  };
   for (const Move& move : moves) {
-    if (move.from != rank() && move.to != rank()) continue;
-    const std::size_t bytes = move.range.size() * sizeof(float);
-    for (std::size_t b = 0; move.is_state && b < own.buffers.size(); ++b) {
-      float* const values = own.buffers[b].values.data() + offset_of(own.room, move.range);
-      transfer(move.from, move.to, values, bytes);
-    }
-    float* const values = parameters_.data() + move.range.begin;
-    if (move.is_parameters) transfer(move.from, move.to, values, bytes);
+    if (move.is_state) handover.add_state(move.from, move.to, own, move.range);
+    if (!move.is_parameters) continue;
+    handover.add(move.from, move.to, parameters_.data() + move.range.begin,
+                 move.range.size() * sizeof(float));
   }
   const std::span<float> running = std::span(parameters_).subspan(shape_.parameters());
   for (std::size_t r = 0; plan != nullptr && r < plan->source.size(); ++r) {
     const int to = static_cast<int>(r);
     const int from = plan->source[r];
     if (from == to) continue;
-    transfer(from, to, running.data(), running.size_bytes());
-    for (auto& scalar : own.scalars) transfer(from, to, &scalar.value, sizeof(double));
+    handover.add(from, to, running.data(), running.size_bytes());
+    for (auto& scalar : own.scalars) handover.add(from, to, &scalar.value, sizeof(double));
   }
   // Those who enter do not all stand at the same step yet.
   const std::uint64_t stamp = plan != nullptr ? 0 : step_stamp();
-  MUSTER_ASSIGN_OR_RETURN(const auto work,
-                          communicator_->start(stamp, comm::Memory::kHost, sends, receives));
+  MUSTER_ASSIGN_OR_RETURN(const auto work, handover.start(stamp));
   MUSTER_RETURN_IF_ERROR(work->wait(deadline()));
   MUSTER_RETURN_IF_ERROR(at(point::kTransfer));
-  std::uint64_t received = 0;
-  for (const comm::ReceiveBuffer& part : receives) received += part.bytes;
-  return received;
+  return handover.received_bytes();
 }
 
 /// Those who leave give what they keep to those who stay, before they go: an owner and its buddies

@@ -109,9 +109,15 @@ Status Trainer::compute_stage() {
   if (!missing_.empty()) {
     MUSTER_RETURN_IF_ERROR(build_stage());
     MUSTER_RETURN_IF_ERROR(at(point::kForward));
-    PipelineStage::Step step{
-        config_.seed, standing_.step,  1.0f / batch_targets(), train_, *loader_,
-        {},           hooks_.on_alive, when_at(point::kLayer)};
+    PipelineStage::Step step{config_.seed,
+                             standing_.step,
+                             standing_.step + 1 == total_steps_,
+                             1.0f / batch_targets(),
+                             train_,
+                             *loader_,
+                             {},
+                             hooks_.on_alive,
+                             when_at(point::kLayer)};
     if (hooks_.on_batch) {
       step.on_batch = [&](RankRange ranks, std::span<const std::uint64_t> samples) {
         hooks_.on_batch(standing_.step + 1, ranks, samples);

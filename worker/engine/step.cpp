@@ -262,7 +262,8 @@ Status Trainer::read_batch(const ComputePass& pass) {
                            static_cast<std::size_t>(piece.ranks.first)});
     row += indices_.size();
   }
-  if (&pass == &passes_.back()) prefetch(train_, *loader_, standing_.step + 1, passes_);
+  const bool is_next_read = &pass == &passes_.back() && standing_.step + 1 < total_steps_;
+  if (is_next_read) prefetch(train_, *loader_, standing_.step + 1, passes_);
   report_.data_seconds += std::chrono::duration<double>(clock_.mono_now() - start).count();
   return {};
 }
