@@ -177,6 +177,7 @@ struct CheckpointStatus {
   std::optional<WallTime> time;
   bool durable = false;
   std::string path;
+  int start_attempt = -1;  ///< of the gang whose workers told of it last; negative = not known
   bool operator==(const CheckpointStatus&) const = default;
 };
 

@@ -67,6 +67,7 @@ Status read_checkpoint(const Json& json, const std::string& path, CheckpointStat
   optional_time(in, "time", out.time);
   in.optional("durable", out.durable);
   in.optional("path", out.path, 4096);
+  in.optional("startAttempt", out.start_attempt, kInt);
   return in.status();
 }
 
@@ -152,6 +153,7 @@ Json checkpoint_to_json(const CheckpointStatus& checkpoint) {
   if (checkpoint.step >= 0) json["step"] = checkpoint.step;
   put(json, "time", checkpoint.time);
   put(json, "path", checkpoint.path, 4096);
+  if (checkpoint.start_attempt >= 0) json["startAttempt"] = checkpoint.start_attempt;
   return json;
 }
 

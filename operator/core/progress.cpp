@@ -19,15 +19,27 @@ std::int64_t count_of(std::int64_t said) { return std::clamp<std::int64_t>(said,
 
 void take_checkpoint(api::TrainingJobStatus& status, const ProgressReport& report,
                      const JobSnapshot& snapshot) {
-  if (report.checkpoint_step < 0 || report.checkpoint_step > kMaxCount) return;
-  const bool newer = !status.checkpoint || report.checkpoint_step > status.checkpoint->step;
-  if (!newer) return;
+  auto& known = status.checkpoint;
+  // Before a first step of its own a worker names only what training has begun from.
+  const std::int64_t step = std::max(report.checkpoint_step, report.restored_step);
+  if (step > kMaxCount) return;
+  // A lower one is late, or of a worker that has not heard of the newest. What an earlier start
+  // has saved is another thing: it is gone, damaged or elsewhere where training begins below it.
+  const bool is_of_earlier_start =
+      known && known->start_attempt != status.start_attempt && report.has_progress();
+  if (known && step <= known->step && !is_of_earlier_start) return;
+  if (step < 0) {
+    known.reset();
+    return;
+  }
+  const bool is_same = known && known->step == step;
   api::CheckpointStatus checkpoint;
-  checkpoint.step = report.checkpoint_step;
-  checkpoint.time = whole_seconds(snapshot.now);
+  checkpoint.step = step;
+  checkpoint.time = is_same ? known->time : whole_seconds(snapshot.now);
   checkpoint.durable = report.checkpoint_durable;
   checkpoint.path = head_of(report.checkpoint_path, words::kMaxPathBytes);
-  status.checkpoint = std::move(checkpoint);
+  checkpoint.start_attempt = status.start_attempt;
+  known = std::move(checkpoint);
 }
 
 void take_progress(api::TrainingJobStatus& status, const ProgressReport& report,

@@ -211,10 +211,13 @@ void JobBook::take_status(Job& job, const api::TrainingJob& seen, Now now) {
     job.step = status.progress->step;
     job.total_steps = status.progress->total_steps;
   }
-  if (status.checkpoint && status.checkpoint->step > job.checkpoint_step) {
-    job.checkpoint_step = status.checkpoint->step;
-    job.checkpoint_at = status.checkpoint->time.value_or(now.wall);
+  const std::int64_t written = status.checkpoint ? status.checkpoint->step : -1;
+  // Reports are ahead of status. Status goes back only where another start has begun below.
+  if (written > job.checkpoint_step || written < job.written_checkpoint_step) {
+    job.checkpoint_step = written;
+    job.checkpoint_at = status.checkpoint ? status.checkpoint->time.value_or(now.wall) : WallTime();
   }
+  job.written_checkpoint_step = written;
 }
 
 bool JobBook::speaks(const Job& job, const ProgressReport& report) {

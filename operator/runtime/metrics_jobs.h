@@ -57,6 +57,7 @@ class JobBook {
     std::optional<std::int64_t> step;
     std::int64_t most_steps = 0;  ///< the furthest that any attempt came
     std::int64_t checkpoint_step = -1;
+    std::int64_t written_checkpoint_step = -1;  ///< in the status that was seen last
     WallTime checkpoint_at{}, progress_at{};
     MonoTime phase_since{}, pending_since{}, reported_at{};
     std::map<std::string_view, double> phase_seconds;

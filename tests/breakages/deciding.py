@@ -12,6 +12,7 @@ REVIEW = "operator/runtime/token_review.cpp"
 PASS = "operator/runtime/loop_schedule.cpp"
 RECONCILE = "operator/core/reconcile.cpp"
 DRAIN = "operator/core/drain_policy.cpp"
+PROGRESS = "operator/core/progress.cpp"
 END = "operator/core/end_policy.cpp"
 HALF = "operator/core/half_bound.cpp"
 EDIT = "operator/core/status_edit.cpp"
@@ -46,6 +47,13 @@ BREAKAGES = [
     Breakage("of a gang that began with an operator that did not tell nobody learns its master key", EDIT,
              "  if (status.key_id.empty() && !status.placement.empty()) status.key_id = snapshot.key_id;\n", "", "test_core"),
     # Progress
+    Breakage("what an earlier start had saved is the checkpoint of one that began below it", PROGRESS,
+             "known && known->start_attempt != status.start_attempt && report.has_progress();", "status.start_attempt < -1;", "test_core"),
+    Breakage("who has not begun yet takes back the checkpoint of the last start", PROGRESS,
+             "known->start_attempt != status.start_attempt && report.has_progress();", "known->start_attempt != status.start_attempt;", "test_core"),
+    Breakage("the checkpoint's metric stays where the status goes back", METRICS_JOBS,
+             "  if (written > job.checkpoint_step || written < job.written_checkpoint_step) {", "  if (written > job.checkpoint_step) {",
+             "test_runtime"),
     Breakage("who waits for its turn to write progress is called by nobody", LOOP,
              "  if (now_ - progress_window_ < seconds(1)) return;\n", "  if (now_ - progress_window_ < seconds(1 << 30)) return;\n", "test_runtime"),
     Breakage("whoever waits for its turn to write progress is looked at each second", LOOP,

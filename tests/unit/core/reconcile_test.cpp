@@ -353,12 +353,64 @@ TEST_CASE("hostile numbers and texts of a report stay out of status") {
   CHECK(job.plan().empty());
 }
 
-TEST_CASE("the checkpoint's step never goes back") {
+TEST_CASE("the checkpoint's step never goes back within a start") {
   ProgressReport report;
   report.checkpoint_step = 10;
   auto job = make_job("j").workers(1).all_running();
   job.edit().job.status.checkpoint = api::CheckpointStatus{20, kNow, true, "/ckpt"};
   apply(job.edit(), job.report(report).plan());
+  CHECK(job.snapshot().job.status.checkpoint->step == 20);
+}
+
+TEST_CASE("what an earlier start had saved is forgotten where training begins below it") {
+  ProgressReport report;
+  report.attempt = 1;
+  report.step = report.total_steps = 900;
+  report.checkpoint_path = "/other";
+  const auto said = [&](std::int64_t restored, std::int64_t saved, int start_of_known = 0) {
+    auto job = make_job("j").engine().workers(1).placed(1).running(0).condition("Running", true);
+    job.edit().job.status.start_attempt = 1;
+    job.edit().job.status.checkpoint =
+        api::CheckpointStatus{20, kNow - seconds(60), true, "/ckpt", start_of_known};
+    report.restored_step = restored;
+    report.checkpoint_step = saved;
+    apply(job.edit(), job.report(report).plan());
+    return job.snapshot().job.status.checkpoint;
+  };
+  CHECK_FALSE(said(-1, -1).has_value());                                       // From nothing.
+  CHECK(said(10, -1) == api::CheckpointStatus{10, kNow, false, "/other", 1});  // An older one.
+  CHECK(said(10, 15) == api::CheckpointStatus{15, kNow, false, "/other", 1});
+  CHECK(said(20, -1) == api::CheckpointStatus{20, kNow - seconds(60), false, "/other", 1});
+  CHECK(said(20, 30)->step == 30);
+  // Of this start a lower one is late.
+  CHECK(said(10, 15, 1)->step == 20);
+  CHECK(said(-1, -1, 1)->step == 20);
+  // What an operator stored that did not tell of starts counts as of an earlier one.
+  CHECK(said(10, 15, -1)->step == 15);
+  // Who was of an earlier start, or has not begun, says nothing of this one.
+  report.attempt = 0;
+  CHECK(said(10, 15)->step == 20);
+  report.attempt = 1;
+  report.step = report.total_steps = 0;
+  CHECK(said(-1, -1)->step == 20);
+}
+
+TEST_CASE("the checkpoint of a job that waits or is suspended stays known") {
+  auto job = make_job("j").engine().workers(1).placed(0).running(0);
+  api::TrainingJobStatus& status = job.edit().job.status;
+  status.start_attempt = 0;
+  status.checkpoint = api::CheckpointStatus{20, kNow, true, "/ckpt", 0};
+  ProgressReport report;
+  report.step = report.total_steps = 900;
+  report.checkpoint_step = 10;
+  job.report(report);
+  job.edit().job.spec.suspend = true;
+  for (int pass = 0; pass < 3; ++pass) apply(job.edit(), job.plan());
+  REQUIRE(job.snapshot().job.status.is_true("Suspended"));
+  CHECK(job.snapshot().job.status.checkpoint->step == 20);
+  job.edit().job.spec.suspend = false;
+  apply(job.edit(), job.fits_on("n").plan());
+  REQUIRE(job.snapshot().job.status.start_attempt == 1);
   CHECK(job.snapshot().job.status.checkpoint->step == 20);
 }
 

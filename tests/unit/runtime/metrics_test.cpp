@@ -441,6 +441,34 @@ TEST_CASE("a job that is to write checkpoints and has none says so") {
   CHECK(world.value("muster_job_checkpoint_step" + kOfJob) == "8");
 }
 
+TEST_CASE("a job's checkpoint is the newest that is known, and goes back with its status") {
+  World world;
+  world.run();
+  world.job.spec.training->checkpoint.emplace();
+  const auto written = [&](std::int64_t step) {
+    world.job.status.checkpoint.reset();
+    if (step >= 0) world.job.status.checkpoint = {step, world.clock.wall_now(), true, "/c"};
+    world.metrics.on_job(world.job);
+    return world.value("muster_job_checkpoint_step" + kOfJob);
+  };
+  const auto reported = [&](std::int64_t saved) {
+    ProgressReport report;
+    report.step = report.total_steps = 100;
+    report.checkpoint_step = saved;
+    world.metrics.on_progress(world.job.meta.key(), report);
+    return world.value("muster_job_checkpoint_step" + kOfJob);
+  };
+  CHECK(written(8) == "8");
+  CHECK(reported(6) == "8");
+  CHECK(reported(12) == "12");
+  CHECK(written(8) == "12");  // Reports are ahead of status.
+  CHECK(written(3) == "3");   // Another start has begun there.
+  CHECK(written(3) == "3");
+  CHECK(reported(5) == "5");
+  CHECK(written(-1) == "-1");
+  CHECK(world.value("muster_job_checkpoint_timestamp_seconds" + kOfJob) == "absent");
+}
+
 TEST_CASE("a stalled job is told from one that makes steps") {
   World world;
   world.metrics.on_job(world.job);
