@@ -75,10 +75,12 @@ struct EmitEvent {
   bool operator==(const EmitEvent&) const = default;
 };
 
-/// The time to live after the end has passed. The pods go with their owner.
+/// The time to live after the end has passed. The pods go with their owner. Only the job as it was
+/// read: somebody may just have changed its time to live, or repaired a spec that was refused.
 struct DeleteJob {
   api::ObjectKey key;
   std::string uid;
+  std::string resource_version;
   bool operator==(const DeleteJob&) const = default;
 };
 

@@ -110,7 +110,9 @@ Plan reconcile_finished(const JobSnapshot& snapshot, const GangView& gang) {
     requeue(plan, std::chrono::ceil<seconds>(due - snapshot.now));
     return plan;
   }
-  plan.actions.push_back(DeleteJob{job.meta.key(), job.meta.uid});
+  // The job that this writes is another one than was read here.
+  if (plan.pass != Pass::kNone) return plan;
+  plan.actions.push_back(DeleteJob{job.meta.key(), job.meta.uid, job.meta.resource_version});
   plan.reason = "spec.ttlSecondsAfterFinished have passed";
   return plan;
 }

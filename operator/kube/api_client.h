@@ -45,6 +45,7 @@ struct WatchOptions {
 struct DeleteOptions {
   std::string uid;
   int grace_period_seconds = -1;  ///< negative = the object's own
+  std::string resource_version{};
 };
 
 /// Threads: any. Blocks: one exchange. Errors by HTTP code: 400/422 kInvalid, 401 kUnauthorized,

@@ -165,7 +165,10 @@ class RestClient final : public ApiClient {
   Status remove(api::Kind kind, const api::ObjectKey& key, const DeleteOptions& options) override {
     Json body = {
         {"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"propagationPolicy", "Background"}};
-    if (!options.uid.empty()) body["preconditions"] = {{"uid", options.uid}};
+    if (!options.uid.empty()) body["preconditions"]["uid"] = options.uid;
+    if (!options.resource_version.empty()) {
+      body["preconditions"]["resourceVersion"] = options.resource_version;
+    }
     if (options.grace_period_seconds >= 0) {
       body["gracePeriodSeconds"] = options.grace_period_seconds;
     }

@@ -135,7 +135,8 @@ class Run {
     return {};
   }
   Status operator()(const core::DeleteJob& action) {
-    const Status status = client_.remove(api::Kind::kTrainingJob, action.key, {action.uid, -1});
+    const Status status = client_.remove(api::Kind::kTrainingJob, action.key,
+                                         {action.uid, -1, action.resource_version});
     if (status || status.error().code() == ErrorCode::kNotFound) return {};
     return status.error().with("delete job " + action.key.text());
   }

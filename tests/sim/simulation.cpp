@@ -300,7 +300,8 @@ class Simulation {
     if (name == "delete trainingjobs") {
       const Json& conditions = (*body)["preconditions"];
       uid = conditions.is_object() && conditions.contains("uid") ? &conditions["uid"] : nullptr;
-      return uid == nullptr ? name + " without a uid" : "";
+      if (uid == nullptr) return name + " without a uid";
+      return conditions.contains("resourceVersion") ? "" : name + " whatever it is by now";
     }
     if (name == "patch trainingjobs/status" || name == "patch trainingqueues/status") {
       const Json& meta = (*body)["metadata"];

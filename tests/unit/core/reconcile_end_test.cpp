@@ -548,7 +548,14 @@ TEST_CASE("an ended job is deleted when its time to live has passed") {
   CHECK(plan.requeue_after == seconds(1));
   plan = job.at(kNow + seconds(100)).plan();
   CHECK(words_of(plan) == Words{"delete job"});
-  CHECK(std::get<core::DeleteJob>(plan.actions[0]).uid == "uid-j");
+  const auto& deletion = std::get<core::DeleteJob>(plan.actions[0]);
+  CHECK(deletion.uid == "uid-j");
+  CHECK(deletion.resource_version == job.snapshot().job.meta.resource_version);
+  // A status write makes another object of it; what that shows is looked at first.
+  job.edit().job.meta.generation += 1;
+  CHECK(words_of(job.plan()) == Words{"status"});
+  apply(job.edit(), job.plan());
+  CHECK(words_of(job.plan()) == Words{"delete job"});
 }
 
 TEST_CASE("the transition time of a condition moves only when it flips") {

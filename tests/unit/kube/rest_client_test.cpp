@@ -179,12 +179,16 @@ TEST_CASE("writes go where they belong, in their format") {
   CHECK(s.request().method == "DELETE");
   CHECK(s.request().path == "/api/v1/namespaces/ns/pods/a");
   const auto body = parse_json(s.request().body);
-  CHECK((*body)["preconditions"]["uid"] == "u");
+  CHECK((*body)["preconditions"] == Json{{"uid", "u"}});
   CHECK((*body)["gracePeriodSeconds"] == 0);
 
   REQUIRE(s.client->remove(Kind::kPod, {"ns", "a"}, {}));
   CHECK_FALSE(parse_json(s.request().body)->contains("gracePeriodSeconds"));
   CHECK_FALSE(parse_json(s.request().body)->contains("preconditions"));
+
+  REQUIRE(s.client->remove(Kind::kTrainingJob, {"ns", "a"}, {.uid = "u", .resource_version = "7"}));
+  CHECK((*parse_json(s.request().body))["preconditions"] ==
+        Json{{"uid", "u"}, {"resourceVersion", "7"}});
 }
 
 }  // namespace muster::kube

@@ -280,6 +280,25 @@ TEST_CASE_FIXTURE(Fixture, "a pod is deleted only under its uid") {
   CHECK(run({core::DeletePod{key, uid}}).status.has_value());
 }
 
+TEST_CASE_FIXTURE(Fixture, "a job is deleted only as it was read") {
+  const auto is_there = [&] {
+    return client->get(api::Kind::kTrainingJob, job.meta.key()).has_value();
+  };
+  const core::DeleteJob read{job.meta.key(), job.meta.uid, job.meta.resource_version};
+  const auto changed = client->merge_patch(api::Kind::kTrainingJob, job.meta.key(), "",
+                                           Json{{"spec", {{"ttlSecondsAfterFinished", 3600}}}});
+  REQUIRE_MESSAGE(changed.has_value(), changed.error().message());
+  const auto refused = run({read});
+  REQUIRE_FALSE(refused.status.has_value());
+  CHECK(refused.status.error().code() == ErrorCode::kConflict);
+  CHECK(is_there());
+  const std::string newest = (*changed)["metadata"]["resourceVersion"];
+  CHECK_FALSE(run({core::DeleteJob{read.key, "another", newest}}).status.has_value());
+  CHECK(is_there());
+  CHECK(run({core::DeleteJob{read.key, read.uid, newest}}).status.has_value());
+  CHECK_FALSE(is_there());
+}
+
 TEST_CASE_FIXTURE(Fixture,
                   "a decision that rests on a pod's absence is not made when it is there") {
   core::PatchStatus patch = phase("Restarting");
