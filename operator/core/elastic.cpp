@@ -327,6 +327,12 @@ std::string busy_text(const JobSnapshot& snapshot, const GangView& gang) {
   return text;
 }
 
+std::string undeleted_text(const JobSnapshot& snapshot) {
+  if (snapshot.deletion_refused.empty()) return "";
+  return "; a pod that is to go may not be deleted (" + head_of(snapshot.deletion_refused, 512) +
+         "): let the operator delete it, or delete it yourself";
+}
+
 std::string slow_text(const JobSnapshot& snapshot, const GangView& gang) {
   constexpr int kNamedMost = 3;
   constexpr std::array kCauses = {contract::slow_cause::kCompute, contract::slow_cause::kData,
@@ -373,13 +379,13 @@ void observe_members(api::TrainingJobStatus& status, const JobSnapshot& snapshot
   status.workers = workers_text(training, target);
   status.restart_at.reset();
   const auto* before = snapshot.job.status.condition(std::string(words::kRunning));
-  const std::string message = std::to_string(training) + " of " + std::to_string(target) +
-                              (target == 1 ? " worker runs" : " workers run") + more +
-                              slow_text(snapshot, gang) + not_let_in_text(snapshot, gang) +
-                              ends_again_text(snapshot, gang) + workers_wait_text(snapshot, gang) +
-                              busy_text(snapshot, gang) + copies_text(snapshot, gang) +
-                              held_text(snapshot, gang) + drain_text(snapshot, gang, before) +
-                              resize_text(snapshot, gang) + waiting_text(snapshot, gang);
+  const std::string message =
+      std::to_string(training) + " of " + std::to_string(target) +
+      (target == 1 ? " worker runs" : " workers run") + more + slow_text(snapshot, gang) +
+      not_let_in_text(snapshot, gang) + ends_again_text(snapshot, gang) +
+      workers_wait_text(snapshot, gang) + busy_text(snapshot, gang) + copies_text(snapshot, gang) +
+      undeleted_text(snapshot) + held_text(snapshot, gang) + drain_text(snapshot, gang, before) +
+      resize_text(snapshot, gang) + waiting_text(snapshot, gang);
   set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
   set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
 }

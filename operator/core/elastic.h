@@ -83,6 +83,9 @@ std::string slow_text(const JobSnapshot& snapshot, const GangView& gang);
 /// Who has been busy with files for long, and where they are; empty = nobody.
 std::string busy_text(const JobSnapshot& snapshot, const GangView& gang);
 
+/// Why a pod that is to go is still there; empty = none was refused.
+std::string undeleted_text(const JobSnapshot& snapshot);
+
 /// Whether and from which checkpoint this gang went on, as it is said in a message; once it is said
 /// it stays said, though the report that told it is a thing of memory.
 inline constexpr std::string_view kRestored = "; training went on from the checkpoint of step ";

@@ -63,6 +63,16 @@ bool clear_stale(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) 
   return wait;
 }
 
+/// Who waits for pods that may not be deleted would wait without a word.
+void say_undeleted(Plan& plan, const JobSnapshot& snapshot) {
+  if (snapshot.deletion_refused.empty()) return;
+  api::TrainingJobStatus status = snapshot.job.status;
+  set_condition(status, snapshot,
+                {words::kRunning, false, words::kWaitingForPods,
+                 plan.reason + undeleted_text(snapshot), true});
+  append(plan, write_status(snapshot, std::move(status), Pass::kObservation));
+}
+
 // ---- Ended jobs
 
 bool is_repaired(const JobSnapshot& snapshot) {
@@ -178,9 +188,11 @@ Plan suspend(const JobSnapshot& snapshot, const GangView& gang) {
   Plan plan = nothing("suspended");
   if (clear_stale(plan, snapshot, gang)) {
     plan.reason = "waiting for the workers to leave";
+    say_undeleted(plan, snapshot);
     return plan;
   }
   take_last_report(status, snapshot);
+  set_condition(status, snapshot, {words::kRunning, false, words::kSuspending, asked});
   const bool news = !status.is_true(std::string(words::kSuspended));
   status.phase = words::kPhaseSuspended;
   status.workers = workers_text(0, status.target_workers);
@@ -314,6 +326,10 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
   if (const auto left = until_deadline(snapshot)) requeue(plan, *left);
   if (clear_stale(plan, snapshot, gang)) {
     plan.reason = "waiting for the last attempt's pods to go";
+    if (!snapshot.deletion_refused.empty()) {
+      append(plan, say_waiting(snapshot, contract::reason::kGangWaiting,
+                               plan.reason + undeleted_text(snapshot)));
+    }
     return plan;
   }
   if (const auto wait = until_restart(snapshot)) {
@@ -422,7 +438,8 @@ std::optional<seconds> observe_running(api::TrainingJobStatus& status, const Job
     const std::string message = std::to_string(target) + " of " + std::to_string(target) +
                                 (target == 1 ? " worker runs" : " workers run") +
                                 restored_text(snapshot, gang, before) + busy_text(snapshot, gang) +
-                                drain_text(snapshot, gang, before) + resize_text(snapshot, gang);
+                                undeleted_text(snapshot) + drain_text(snapshot, gang, before) +
+                                resize_text(snapshot, gang);
     set_condition(status, snapshot, {words::kRunning, true, words::kGangRunning, message});
     set_condition(status, snapshot, {words::kRestarting, false, words::kGangRunning, message});
     return std::nullopt;
@@ -610,6 +627,7 @@ Plan run(const JobSnapshot& snapshot, const GangView& gang) {
   } else if (gang.count(MemberState::kMissing) > 0 && !is_ending(snapshot, gang)) {
     if (wait) {
       plan.reason = "waiting for the last attempt's pods to go";
+      say_undeleted(plan, snapshot);
       return plan;
     }
     if (const auto backoff = until_restart(snapshot)) {

@@ -92,7 +92,11 @@ class Run {
     // Gone, or another pod of that name: either way the one that was meant is no more.
     const bool gone = !status && (status.error().code() == ErrorCode::kNotFound ||
                                   status.error().code() == ErrorCode::kConflict);
-    if (!status && !gone) return status.error().with("delete pod " + action.key.text());
+    if (!status && !gone) {
+      const Error error = status.error().with("delete pod " + action.key.text());
+      if (is_refused(error.code())) done_.deletion_refused = error.message();
+      return error;
+    }
     done_.deleted.push_back(action.uid);
     return {};
   }
@@ -142,7 +146,10 @@ class Run {
   }
 
   ApplyDone take() { return std::move(done_); }
-  void fail(Status status) { done_.status = std::move(status); }
+  void fail(Status status, bool is_only_deletion) {
+    done_.status = std::move(status);
+    done_.only_deletions_refused = is_only_deletion;
+  }
 
  private:
   Status create(api::Kind kind, const api::ObjectMeta& meta, const Json& object) {
@@ -151,7 +158,7 @@ class Run {
     if (made) return {};
     if (made.error().code() == ErrorCode::kAlreadyExists) return take_over(kind, meta, what);
     const Error error = made.error().with("create " + what);
-    const bool refused = retry_of(error.code()) == Retry::kRefused;
+    const bool refused = is_refused(error.code());
     const bool quota = refused && error.message().find("exceeded quota") != std::string::npos;
     auto& why = refused ? done_.create_failure : done_.create_delay;
     why = {std::string(quota ? core::words::kQuotaExceeded : core::words::kCreateFailed),
@@ -207,7 +214,7 @@ class Run {
 
   /// A write that failed for want of an answer may have been done, and is tried again soon.
   void note_budget(const Status& done, int left) {
-    if (!done && retry_of(done.error().code()) == Retry::kRefused) {
+    if (!done && is_refused(done.error().code())) {
       done_.budget_failed = true;
     } else {
       done_.budget = done ? left : core::kBudgetUnsure;
@@ -328,7 +335,8 @@ class ThreadExecutor final : public Executor {
       Work events = split_events(work);
       ApplyDone done = apply(client_, work, stopping_);
       // Before the loop hears of it, so that a job's events stay in order.
-      if (done.status && !events.plan.actions.empty()) put_events(std::move(events));
+      const bool is_done = done.status || done.only_deletions_refused;
+      if (is_done && !events.plan.actions.empty()) put_events(std::move(events));
       (void)mailbox_.post(std::move(done));
     }
   }
@@ -366,14 +374,17 @@ ApplyDone apply(kube::ApiClient& client, const Work& work, const std::atomic<boo
   Run run(client, work);
   for (const auto& action : work.plan.actions) {
     if (stopping) {
-      run.fail(Error(ErrorCode::kAborted, "the operator is stopping"));
+      run.fail(Error(ErrorCode::kAborted, "the operator is stopping"), false);
       break;
     }
     Status status = std::visit(run, action);
-    if (!status) {
-      run.fail(std::move(status));
-      break;
-    }
+    if (status) continue;
+    // A policy may refuse it for good. Nothing behind it in a plan rests on it: what needs a pod's
+    // place is planned once that pod has been seen to be gone.
+    const bool goes_on =
+        std::holds_alternative<core::DeletePod>(action) && is_refused(status.error().code());
+    run.fail(std::move(status), goes_on);
+    if (!goes_on) break;
   }
   return run.take();
 }

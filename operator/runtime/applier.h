@@ -1,5 +1,5 @@
 // Carries out plans: the actions of one job in order, each with its preconditions, up to the first
-// that fails. Decides nothing.
+// that fails, unless that is a pod that may not be deleted. Decides nothing.
 #pragma once
 
 #include <atomic>

@@ -13,7 +13,6 @@
 #include "operator/core/witness.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
-#include "operator/runtime/retry.h"
 
 namespace muster::runtime {
 namespace {
@@ -478,7 +477,9 @@ void OperatorLoop::take(ApplyDone done) {
       answer(Error(ErrorCode::kUnavailable, "the API server did not take it; ask again"));
     }
   }
-  settle_changes(done.status.has_value(), memory);
+  settle_changes(done.status || done.only_deletions_refused, memory);
+  const bool is_news = done.status || !done.deletion_refused.empty();
+  if (is_news) memory.deletion_refused = std::move(done.deletion_refused);
   for (auto& name : done.created) {
     memory.acted.insert_or_assign(std::move(name), now_ + kCreateAgainAfter);
   }
@@ -506,7 +507,6 @@ void OperatorLoop::take(ApplyDone done) {
   assumed_is_old_.insert(done.key);
   schedule_is_old_ = true;
   const Error& error = done.status.error();
-  const Retry retry = retry_of(error.code());
   log_warning("a plan was not carried out", {{"job", done.key.text()}, {"error", error.message()}});
   if (done.create_delay) {
     if (!memory.create_delayed_since) memory.create_delayed_since = now_;
@@ -524,9 +524,7 @@ void OperatorLoop::take(ApplyDone done) {
     queue_.add_at(done.key, memory.create_failure_until);
     return;
   }
-  if (retry == Retry::kRefused || retry == Retry::kLater || retry == Retry::kReread) {
-    queue_.add_backed_off(done.key, now_, seconds(error.retry_after_seconds()));
-  }
+  queue_.add_backed_off(done.key, now_, seconds(error.retry_after_seconds()));
 }
 
 // ---- Looking at one job
@@ -592,6 +590,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (options_.sees_nodes) add_nodes(snapshot);
   if (options_.prices != nullptr) add_prices(snapshot);
   snapshot.create_failure = memory.create_failure;
+  snapshot.deletion_refused = memory.deletion_refused;
   // Nobody watches budgets, and others write them: a leader before this one, late, or a user.
   const bool is_doubted =
       memory.budget.value_or(0) > 0 && now_ - memory.budget_seen_at >= options_.resync;

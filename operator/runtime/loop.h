@@ -82,6 +82,7 @@ class OperatorLoop {
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
+    std::string deletion_refused;  ///< as JobSnapshot's
     /// Since when whatever was to be made was not; until all of a plan is.
     std::optional<MonoTime> create_delayed_since;
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is so

@@ -30,7 +30,11 @@ struct WatchBatch {
 struct ApplyDone {
   api::ObjectKey key;
   std::string uid;
-  Status status;  ///< of the first action that failed; the ones after it were not tried
+  /// Of the action that failed, and the ones after it were not tried; or, when all else was done,
+  /// of the last deletion of a pod that was refused.
+  Status status;
+  bool only_deletions_refused = false;
+  std::string deletion_refused;  ///< in the API server's words
   std::optional<core::CreateFailure> create_failure;
   /// Why something was not made where trying again may help: worth saying only when it goes on.
   std::optional<core::CreateFailure> create_delay;

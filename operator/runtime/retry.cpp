@@ -2,18 +2,17 @@
 
 namespace muster::runtime {
 
-Retry retry_of(ErrorCode code) {
+bool is_refused(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kConflict:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kAlreadyExists:
-    case ErrorCode::kGone:
-      return Retry::kReread;
     case ErrorCode::kInvalid:
     case ErrorCode::kForbidden:
     case ErrorCode::kTooLarge:
     case ErrorCode::kUnsupported:
-      return Retry::kRefused;
+      return true;
+    case ErrorCode::kConflict:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kAlreadyExists:
+    case ErrorCode::kGone:
     case ErrorCode::kUnauthorized:  // A token is renewed behind our back.
     case ErrorCode::kTooManyRequests:
     case ErrorCode::kUnavailable:
@@ -22,9 +21,9 @@ Retry retry_of(ErrorCode code) {
     case ErrorCode::kIo:
     case ErrorCode::kCorrupt:
     case ErrorCode::kInternal:
-      return Retry::kLater;
+      return false;
   }
-  return Retry::kLater;
+  return false;
 }
 
 }  // namespace muster::runtime

@@ -1,16 +1,13 @@
-// Whether an action that failed is tried again: the one place where that is decided.
+// How an action failed: the one place where that is decided. Whatever failed is tried again, after
+// a back-off.
 #pragma once
 
 #include "common/result.h"
 
 namespace muster::runtime {
 
-enum class Retry {
-  kLater,    ///< the API server is not there or busy: the same plan, after a back-off
-  kReread,   ///< what the plan was made from is old: a new plan, once the news is here
-  kRefused,  ///< the API server understood and refuses; only a change of the world helps
-};
-
-Retry retry_of(ErrorCode code);
+/// Whether the API server understood and refuses, so that only a change of the world helps. It is
+/// not refused where the server is not there or busy, or what the plan was made from is old.
+bool is_refused(ErrorCode code);
 
 }  // namespace muster::runtime

@@ -139,6 +139,50 @@ TEST_CASE("what the workers wait for is said") {
         "2 of 2 workers run; the workers wait: the witness");
 }
 
+TEST_CASE("that a pod may not be deleted is said, whatever waits for it") {
+  const std::string refusal = "delete pod default/j-1: pods stay for the audit";
+  const std::string said = "; a pod that is to go may not be deleted (" + refusal +
+                           "): let the operator delete it, or delete it yourself";
+  SnapshotBuilder trains = training(2);
+  trains.edit().job.status.progress->updated_at = kNow - seconds(20);
+  trains.edit().deletion_refused = refusal;
+  CHECK(running_message(status_of(trains.plan())) == "2 of 2 workers run" + said);
+
+  // Slot 1 of the first attempt is still there.
+  const auto waiting = [&] {
+    auto job = test::make_job("j").workers(2).placed(1).condition("Running", false);
+    job.pod(1, api::PodPhase::kRunning, 0);
+    job.edit().deletion_refused = refusal;
+    return job;
+  };
+  const std::string waits = "waiting for the last attempt's pods to go";
+  auto placed = waiting();
+  CHECK(words_of(placed.plan()).back() == "status");
+  CHECK(running_message(status_of(placed.plan())) == waits + said);
+  auto homeless = waiting();
+  homeless.edit().job.status.placement.clear();
+  CHECK(status_of(homeless.plan()).condition("Admitted")->message == waits + said);
+
+  auto suspended = waiting();
+  suspended.edit().job.spec.suspend = true;
+  test::apply(suspended.edit(), suspended.plan());  // The decision.
+  test::apply(suspended.edit(), [&] {
+    // As a policy has it: the pod stays.
+    core::Plan plan = suspended.plan();
+    std::erase_if(plan.actions, [](const core::Action& action) {
+      return std::holds_alternative<core::DeletePod>(action);
+    });
+    return plan;
+  }());
+  CHECK(running_message(suspended.snapshot().job.status) ==
+        "waiting for the workers to leave" + said);
+  suspended.edit().deletion_refused.clear();
+  suspended.edit().pods.clear();
+  test::apply(suspended.edit(), suspended.plan());
+  CHECK(suspended.snapshot().job.status.is_true("Suspended"));
+  CHECK(running_message(suspended.snapshot().job.status) == "spec.suspend is true");
+}
+
 TEST_CASE("who ends again and again is named with why, and no more once it trains") {
   auto job = training(2);
   job.edit().job.status.progress->updated_at = kNow - seconds(20);

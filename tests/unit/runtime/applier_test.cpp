@@ -102,6 +102,20 @@ class Broken final : public kube::HttpTransport {
   kube::HttpResponse answer_;
 };
 
+/// Lets nothing be deleted.
+struct DeletionPolicy final : kube::HttpTransport {
+  explicit DeletionPolicy(kube::HttpTransport& server) : real(server) {}
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    if (request.method != "DELETE") return real.send(request);
+    return kube::HttpResponse{code, R"({"message": "pods stay for the audit"})", {}};
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return real.open_stream(request);
+  }
+  kube::HttpTransport& real;
+  int code = 403;
+};
+
 core::EmitEvent event_about(const api::TrainingJob& job) {
   api::Event event;
   event.meta.name = "one";
@@ -336,6 +350,58 @@ TEST_CASE_FIXTURE(Fixture, "a decision that rests on a pod's absence waits until
   const auto now = client->get(api::Kind::kTrainingJob, job.meta.key());
   REQUIRE(now.has_value());
   CHECK((*now)["metadata"]["resourceVersion"] == job.meta.resource_version);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a deletion that is refused holds up nothing but itself") {
+  REQUIRE(run({create_pod(0)}).status.has_value());
+  const api::ObjectKey key{"default", api::pod_name(job, 0, 0)};
+  const auto pod = client->get(api::Kind::kPod, key);
+  REQUIRE(pod.has_value());
+  const core::DeletePod deletion{key, (*pod)["metadata"]["uid"].get<std::string>()};
+  DeletionPolicy policy(server);
+  const auto through = kube::make_rest_client(policy);
+  const auto carried_out = [&](std::vector<core::Action> actions) {
+    core::Plan plan;
+    plan.actions = std::move(actions);
+    return apply(*through, {job.meta.key(), job.meta.uid, plan, "me"}, stopping);
+  };
+
+  const auto done = carried_out({deletion, create_pod(1), phase("Running")});
+  CHECK(has_pod(1));
+  CHECK(done.version_after != done.version_before);
+  REQUIRE_FALSE(done.status.has_value());
+  CHECK(done.status.error().code() == ErrorCode::kForbidden);
+  CHECK(done.only_deletions_refused);
+  CHECK(done.deletion_refused.find("pods stay for the audit") != std::string::npos);
+  CHECK(done.deleted.empty());
+  // What fails behind it stops the plan as ever: the status is another one by now.
+  const auto failed = carried_out({deletion, phase("Waiting"), create_pod(2)});
+  REQUIRE_FALSE(failed.status.has_value());
+  CHECK(failed.status.error().code() == ErrorCode::kConflict);
+  CHECK_FALSE(failed.only_deletions_refused);
+  CHECK_FALSE(has_pod(2));
+  // An API server that is in trouble is left alone.
+  policy.code = 503;
+  const auto trouble = carried_out({deletion, create_pod(2)});
+  REQUIRE_FALSE(trouble.status.has_value());
+  CHECK(trouble.deletion_refused.empty());
+  CHECK_FALSE(has_pod(2));
+}
+
+TEST_CASE_FIXTURE(Fixture, "news goes out though a deletion is refused") {
+  DeletionPolicy policy(server);
+  Gate gate(policy);
+  gate.open();
+  const auto gated = kube::make_rest_client(gate);
+  Mailbox mailbox(16);
+  const auto executor = make_thread_executor(*gated, mailbox, 1);
+  core::Plan plan;
+  plan.actions = {core::DeletePod{{"default", "p"}, "u"}, phase("Running"), event_about(job)};
+  executor->execute({job.meta.key(), job.meta.uid, plan, "me"});
+  const auto asked = gate.asked(3);
+  executor->stop();
+  REQUIRE(asked.size() == 3);
+  CHECK(asked[2].ends_with("/events"));
 }
 
 TEST_CASE_FIXTURE(Fixture, "nothing is begun once the operator stops") {

@@ -291,6 +291,42 @@ std::string ready_node(const std::string& name, const std::string& spec) {
 
 }  // namespace
 
+TEST_CASE("a job that waits for a pod that may not be deleted says so in the API server's words") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
+  fixture.list(api::Kind::kTrainingJob,
+               {JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1})")});
+  std::string said;
+  int tries = 0;
+  for (int second = 0; second < 30 && tries < 3; ++second) {
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      for (const auto& action : work.plan.actions) {
+        if (std::holds_alternative<core::DeletePod>(action)) {
+          ++tries;
+          done.status = Error(ErrorCode::kForbidden, "pods stay for the audit");
+          done.only_deletions_refused = true;
+          done.deletion_refused = done.status.error().message();
+        }
+        const auto* patch = std::get_if<core::PatchStatus>(&action);
+        if (patch == nullptr) continue;
+        const auto* admitted = patch->status.condition("Admitted");
+        said += admitted != nullptr ? admitted->message + "\n" : "";
+        fixture.see_at_once(done, *patch, "1");
+      }
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  CHECK(tries == 3);
+  CHECK(said ==
+        "waiting for the last attempt's pods to go; a pod that is to go may not be deleted (pods "
+        "stay for the audit): let the operator delete it, or delete it yourself\n");
+}
+
 TEST_CASE("a worker that is drained is no restart: the loop tells that its node is emptied") {
   std::string spec = R"({"unschedulable": true})";
   SUBCASE("by a cordon") {}

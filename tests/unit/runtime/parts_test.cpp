@@ -103,10 +103,10 @@ TEST_CASE("closing the mailbox lets everybody go") {
   mailbox.wait(seconds(3600));  // returns at once
 }
 
-TEST_CASE("every failure has its answer") {
-  CHECK(retry_of(ErrorCode::kUnavailable) == Retry::kLater);
-  CHECK(retry_of(ErrorCode::kTooManyRequests) == Retry::kLater);
-  CHECK(retry_of(ErrorCode::kConflict) == Retry::kReread);
-  CHECK(retry_of(ErrorCode::kForbidden) == Retry::kRefused);
-  CHECK(retry_of(ErrorCode::kInvalid) == Retry::kRefused);
+TEST_CASE("what is refused is told from what may succeed another time") {
+  CHECK(is_refused(ErrorCode::kForbidden));
+  CHECK(is_refused(ErrorCode::kInvalid));
+  CHECK_FALSE(is_refused(ErrorCode::kUnavailable));
+  CHECK_FALSE(is_refused(ErrorCode::kTooManyRequests));
+  CHECK_FALSE(is_refused(ErrorCode::kConflict));
 }
