@@ -21,11 +21,6 @@
 namespace muster::core {
 namespace {
 
-bool has_slot(const GangView& gang, int slot) {
-  return std::any_of(gang.members.begin(), gang.members.end(),
-                     [&](const Member& member) { return member.placement.slot == slot; });
-}
-
 std::string workers_that(int count, const char* one, const char* more) {
   return std::to_string(count) + (count == 1 ? " worker " : " workers ") +
          (count == 1 ? one : more);
@@ -227,7 +222,7 @@ std::vector<int> slots_to_place(const JobSnapshot& snapshot, const GangView& gan
   }
   const auto add_new = [&](int first, int last) {
     for (int slot = first; slot < last; ++slot) {
-      if (!has_slot(gang, slot)) slots.push_back(slot);
+      if (gang.find(slot) == nullptr) slots.push_back(slot);
     }
   };
   // One kind at a time: each has another turn, and other rights.
@@ -247,13 +242,13 @@ std::vector<int> slots_to_grow_into(const JobSnapshot& snapshot, const GangView&
   if (verdict == nullptr || !verdict->placement) return {};
   slots.resize(std::min(slots.size(), verdict->placement->node_of_slot.size()));
   const auto is_placed = [&](int slot) {
-    return has_slot(gang, slot) || std::binary_search(slots.begin(), slots.end(), slot);
+    return gang.find(slot) != nullptr || std::binary_search(slots.begin(), slots.end(), slot);
   };
   const int together = workers_together(snapshot.job);
   std::vector<int> whole;
   for (const int slot : slots) {
     const int first = slot - slot % together;
-    bool all = !has_slot(gang, slot);
+    bool all = gang.find(slot) == nullptr;
     for (int other = first; all && other < first + together; ++other) all = is_placed(other);
     if (all) whole.push_back(slot);
   }

@@ -8,11 +8,11 @@ namespace {
 /// A change of membership every second would take twelve days to come so far.
 constexpr std::int64_t kEpochLeapMost = 1'000'000;
 
-bool names(const ProgressReport& report, int slot) {
-  return std::find(report.members.begin(), report.members.end(), slot) != report.members.end();
-}
-
 }  // namespace
+
+bool is_among(const std::vector<int>& slots, int slot) {
+  return std::find(slots.begin(), slots.end(), slot) != slots.end();
+}
 
 const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& member) {
   const auto found = snapshot.reports.find(member.placement.slot);
@@ -23,7 +23,8 @@ const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& membe
 bool is_member(const JobSnapshot& snapshot, const Member& member) {
   if (member.placement.member) return true;
   const ProgressReport* report = report_of(snapshot, member);
-  return report != nullptr && report->membership_epoch > 0 && names(*report, member.placement.slot);
+  return report != nullptr && report->membership_epoch > 0 &&
+         is_among(report->members, member.placement.slot);
 }
 
 bool is_named(const JobSnapshot& snapshot, const GangView& gang, const Member& member) {
@@ -34,7 +35,7 @@ bool is_named(const JobSnapshot& snapshot, const GangView& gang, const Member& m
   return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& other) {
     const ProgressReport* report = report_of(snapshot, other);
     return report != nullptr && is_member(snapshot, other) && report->membership_epoch == newest &&
-           names(*report, member.placement.slot);
+           is_among(report->members, member.placement.slot);
   });
 }
 

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "operator/core/gang_view.h"
 #include "operator/core/reconcile.h"
 
 namespace muster::core {
+
+bool is_among(const std::vector<int>& slots, int slot);
 
 /// The newest report of this very attempt; nullptr without one.
 const ProgressReport* report_of(const JobSnapshot& snapshot, const Member& member);

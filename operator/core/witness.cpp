@@ -10,10 +10,6 @@ namespace {
 
 using Slots = std::vector<int>;
 
-bool has(const Slots& slots, int slot) {
-  return std::find(slots.begin(), slots.end(), slot) != slots.end();
-}
-
 struct Known {
   std::int64_t epoch = 0;
   Slots members;
@@ -49,24 +45,20 @@ bool may_run(const JobSnapshot& snapshot, const GangView& gang, int slot) {
   const auto runs = [&](const api::Pod& pod) {
     return !pod.ended() && !pod.termination && !is_lost_node(snapshot, pod.node_name);
   };
-  for (const auto& member : gang.members) {
-    if (member.placement.slot == slot && member.pod != nullptr && runs(*member.pod)) return true;
-  }
+  const Member* member = gang.find(slot);
+  if (member != nullptr && member->pod != nullptr && runs(*member->pod)) return true;
   return std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
     return slot_of(*pod, snapshot.job) == slot && runs(*pod);
   });
 }
 
 bool may_ask(const GangView& gang, const WitnessRequest& request) {
-  const auto is_current = [&](int slot, int attempt) {
-    return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
-      return member.placement.slot == slot && (attempt < 0 || member.placement.attempt == attempt);
-    });
-  };
-  return !gang.job_is_old && is_current(request.slot, request.attempt) &&
-         has(request.members, request.slot) && request.next_epoch > request.epoch &&
+  const Member* asker = gang.find(request.slot);
+  const bool is_current = asker != nullptr && asker->placement.attempt == request.attempt;
+  return !gang.job_is_old && is_current && is_among(request.members, request.slot) &&
+         request.next_epoch > request.epoch &&
          std::all_of(request.members.begin(), request.members.end(),
-                     [&](int slot) { return is_current(slot, -1); });
+                     [&](int slot) { return gang.find(slot) != nullptr; });
 }
 
 }  // namespace
@@ -85,7 +77,7 @@ WitnessVerdict decide_witness(const JobSnapshot& snapshot, const WitnessRequest&
   if (!is_credible(snapshot, request.next_epoch)) return no;
   const Slots before = members_of_epoch(gang, request, known);
   const auto others = std::count_if(before.begin(), before.end(), [&](int slot) {
-    return !has(request.members, slot) && may_run(snapshot, gang, slot);
+    return !is_among(request.members, slot) && may_run(snapshot, gang, slot);
   });
   if (2 * others > static_cast<std::ptrdiff_t>(before.size())) return no;
   api::TrainingJobStatus status = job.status;
