@@ -98,17 +98,18 @@ Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline
   return Error(ErrorCode::kDeadlineExceeded, "no answer in time");
 }
 
-/// The bearer token: a fixed one, or that of a file that is replaced while we run.
+/// The bearer token: that of a file that is replaced while we run, or a fixed one. With both the
+/// file has precedence, as in other clients, and the fixed one is for as long as it has none.
 class Token {
  public:
   Token(std::string fixed, std::string path, const Clock& clock)
-      : fixed_(std::move(fixed)), path_(std::move(path)), clock_(clock) {}
+      : path_(std::move(path)), clock_(clock), token_(std::move(fixed)) {}
 
   /// Empty without either. Errors: none lasting; a file that is unreadable or empty, as one is that
   /// is just being written, leaves the last token in use.
   std::string token() {
     const std::lock_guard lock(mutex_);
-    if (path_.empty() || !fixed_.empty()) return fixed_;
+    if (path_.empty()) return token_;
     if (read_at_ == MonoTime::min() || clock_.mono_now() - read_at_ > kTokenLife) {
       const auto text = read_small_file(path_);
       std::string token = text ? text->substr(0, text->find_first_of("\r\n \t")) : std::string();
@@ -125,7 +126,6 @@ class Token {
   }
 
  private:
-  const std::string fixed_;
   const std::string path_;
   const Clock& clock_;
   std::mutex mutex_;

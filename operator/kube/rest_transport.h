@@ -31,7 +31,8 @@ struct RestTransportOptions {
   std::string url;               ///< "https://10.0.0.1:443"; http only for a loopback address
   PemSource ca;                  ///< required with https
   std::string token;             ///< bearer token; empty = that of the file, or none
-  std::string token_file;        ///< re-read at least once a minute and after a 401; empty = none
+  std::string token_file;        ///< re-read at least once a minute and after a 401; empty = none.
+                                 ///< With a token, too: that one only until the file has one
   PemSource client_certificate;  ///< with client_key; empty = none
   PemSource client_key;
   std::string user_agent;  ///< empty = the library's

@@ -37,9 +37,11 @@ const std::string kChunkedHead = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\
 std::unique_ptr<kube::HttpTransport> connect(const std::string& url,
                                              const std::string& token_file = {},
                                              const Clock& clock = kClock,
-                                             std::size_t line_bytes_max = 4096) {
+                                             std::size_t line_bytes_max = 4096,
+                                             const std::string& token = {}) {
   kube::RestTransportOptions options;
   options.url = url;
+  options.token = token;
   options.token_file = token_file;
   options.body_bytes_max = 100'000;
   options.line_bytes_max = line_bytes_max;
@@ -341,6 +343,25 @@ TEST_CASE("the token file is read once a minute, and an empty or missing one cha
   // Looked for with every exchange meanwhile.
   std::ofstream(file) << "three";
   CHECK(token_after(seconds(0)) == "three");
+}
+
+TEST_CASE("of a token and a token file the file's counts, as soon as it has one") {
+  Directory directory;
+  const std::string file = directory.path + "/token";
+  ManualClock clock;
+  ScriptedServer server(&empty_object);
+  const auto asked = [&](kube::HttpTransport& transport, const std::string& token) {
+    REQUIRE(transport.send(HttpRequest{}));
+    return server.requests().back().find("Bearer " + token + "\r\n") != std::string::npos;
+  };
+  const auto transport = connect(server.url(), file, clock, 4096, "fixed");
+  CHECK(asked(*transport, "fixed"));
+  std::ofstream(file) << "one";
+  CHECK(asked(*transport, "one"));
+  std::ofstream(file) << "two";
+  clock.advance(seconds(61));
+  CHECK(asked(*transport, "two"));
+  CHECK(asked(*connect(server.url(), "", clock, 4096, "fixed"), "fixed"));
 }
 
 TEST_CASE("TLS is taken from the given CA alone") {
