@@ -44,10 +44,14 @@ void replace(std::map<std::string, std::string>& environment, const char* name,
 
 std::string loopback_tf_config(const std::string& text, const std::vector<int>& ports) {
   auto config = parse_json(text);
-  if (!config || !config->is_object()) return text;
+  if (!config) return text;
+  const Json::json_pointer place("/cluster/worker");
+  if (!config->contains(place) || !config->at(place).is_array()) return text;
+  // An elastic job has ports for as many as there may be, and lists those that there are.
+  const std::size_t count = std::min(config->at(place).size(), ports.size());
   Json workers = Json::array();
-  for (const int port : ports) {
-    workers.push_back(std::string(kLoopback) + ":" + std::to_string(port));
+  for (std::size_t i = 0; i < count; ++i) {
+    workers.push_back(std::string(kLoopback) + ":" + std::to_string(ports[i]));
   }
   (*config)["cluster"] = {{"worker", std::move(workers)}};
   return dump_json(*config);

@@ -49,10 +49,23 @@ TEST_CASE("own programs find each other on loopback") {
             {"RANK", "1"}});
 }
 
+TEST_CASE("an elastic job lists the workers that there are, not all that there may be") {
+  std::map<std::string, std::string> environment = {
+      {"TF_CONFIG", R"({"cluster":{"worker":["a:1","b:1"]},"task":{"index":1,"type":"worker"}})"}};
+  adapt_to_loopback(environment, {4001, 4002, 4003, 4004});
+  CHECK(environment["TF_CONFIG"] == R"({"cluster":{"worker":["127.0.0.1:4001","127.0.0.1:4002"]},)"
+                                    R"("task":{"index":1,"type":"worker"}})");
+}
+
 TEST_CASE("what is not set stays unset, and what is no TF_CONFIG stays as it is") {
   std::map<std::string, std::string> environment = {{"TF_CONFIG", "{"}};
   adapt_to_loopback(environment, {4001});
   CHECK(environment == std::map<std::string, std::string>{{"TF_CONFIG", "{"}});
+  for (const std::string text : {"[]", "{}", R"({"cluster":3})", R"({"cluster":{"worker":3}})"}) {
+    environment["TF_CONFIG"] = text;
+    adapt_to_loopback(environment, {4001});
+    CHECK(environment["TF_CONFIG"] == text);
+  }
   adapt_to_loopback(environment, {});
   CHECK(environment.size() == 1);
 }
