@@ -1,9 +1,11 @@
 #include "cli/local_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "common/contract.h"
+#include "common/utf8.h"
 
 namespace muster::cli {
 
@@ -33,6 +35,21 @@ LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJ
   cluster.token_file = directory.path() + "/token";
   if (!local.job.spec.training) cluster.ports = std::min(local.job.spec.worker.max, 512);
   return cluster;
+}
+
+Status check_paths(const LocalJob& local, const std::string& output) {
+  if (!local.job.spec.training) return {};
+  std::error_code error;  // where it is told, opening the directory is refused, too
+  const std::string directory = std::filesystem::absolute(output, error);
+  const auto refusal = [](const std::string& path, const std::string& what) {
+    return Error(ErrorCode::kInvalid, path + ": " + what +
+                                          " must have a path in UTF-8 for the built-in engine; "
+                                          "rename its directories, or choose others")
+        .with_exit_code(contract::exit_code::kUsage);
+  };
+  if (!is_utf8(local.directory)) return refusal(local.directory, "the manifest's directory");
+  if (!is_utf8(directory)) return refusal(directory, "the directory of the run (--output)");
+  return {};
 }
 
 void LocalRun::stop(milliseconds grace) {

@@ -29,6 +29,10 @@ struct LocalRunOptions {
 LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJob& local,
                                     const OutputDirectory& directory);
 
+/// Whether the engine can be told where its files are: that is told in JSON. Errors: kInvalid
+/// with exit code kUsage.
+Status check_paths(const LocalJob& local, const std::string& output);
+
 /// A job that runs. The watches end before the cluster they look at.
 struct LocalRun {
   std::unique_ptr<LocalCluster> cluster;

@@ -116,6 +116,7 @@ Status Proof::start() {
                           load(options_.sizes.front(), least, !leaves_split_open_));
   const std::string output =
       options_.output.empty() ? "muster-out/prove-" + calm.job.meta.name : options_.output;
+  MUSTER_RETURN_IF_ERROR(check_paths(calm, output));
   LocalRunOptions local = options_.local;
   local.hash_every = 1;
   MUSTER_ASSIGN_OR_RETURN(

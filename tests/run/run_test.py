@@ -665,6 +665,20 @@ class BadInput(RunTest):
         for override, sentence in rows:
             self.refused(20, sentence, self.digits, "--set", override)
 
+    def test_a_path_that_is_no_utf_8_is_refused_by_name(self):
+        odd = os.fsencode(self.directory) + b"/od\xe9"
+        os.mkdir(odd)
+        shutil.copy(os.fsencode(self.digits), odd)
+        for command in ("run", "prove"):
+            for file, output, sentence in [
+                    (os.fsencode(self.digits), odd + b"/out", r"od /out: the directory of the run \(--output\) must have a path in UTF-8"),
+                    (odd + b"/digits.yaml", b"never", r"od : the manifest's directory must have a path in UTF-8")]:
+                done = subprocess.run([self.muster(), command, file, b"--output", output], cwd=self.directory, timeout=DEADLINE,
+                                      stdin=subprocess.DEVNULL, capture_output=True)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertRegex(done.stderr.decode(), sentence)
+                self.assertEqual((os.listdir(odd), os.path.exists(self.path("never"))), ([b"digits.yaml"], False))
+
     def test_files_that_are_no_manifest(self):
         for name, text, code, sentence in [
                 ("empty.yaml", "", 20, r"empty\.yaml:1: is empty"),
