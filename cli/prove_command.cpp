@@ -36,6 +36,10 @@ std::string side_text(const ProveSide& side) {
          "  workers " + side.workers();
 }
 
+bool has_failed(const ProveSide& side) {
+  return side.is_over() && side.ending().exit_code != codes::kComplete;
+}
+
 class Proof {
  public:
   explicit Proof(const ProveOptions& options)
@@ -65,9 +69,9 @@ class Proof {
   MonoTime struck_at_{};  ///< the last of them
   int kills_ = 0;         ///< that met somebody
   MonoTime started_at_{};
-  std::optional<MonoTime> began_;  ///< both runs have made a step
-  std::int64_t newest_step_ = 0;
-  MonoTime newest_at_{};
+  std::optional<MonoTime> began_;       ///< both runs have made a step
+  MonoTime newest_at_{};                ///< when a step was last told of
+  const ProveSide* stopped_ = nullptr;  ///< because the other had failed
   bool is_interrupted_ = false;
   bool leaves_split_open_ = false;  ///< spec.training.parallelism.mode is Auto
   std::optional<seconds> hung_for_;
@@ -159,14 +163,16 @@ void Proof::follow() {
       is_interrupted_ = true;
       return;
     }
-    calm_->take_news();
-    disturbed_->take_news();
-    const MonoTime now = clock().mono_now();
-    const std::int64_t step = calm_->progress().step + disturbed_->progress().step;
-    if (step > newest_step_) {
-      newest_step_ = step;
-      newest_at_ = now;
+    const bool has_calm_stepped = calm_->take_news();
+    const bool has_disturbed_stepped = disturbed_->take_news();
+    // Nothing can be proved any more; the other might train for hours yet.
+    if (has_failed(*calm_) || has_failed(*disturbed_)) {
+      if (!calm_->is_over()) stopped_ = calm_.get();
+      if (!disturbed_->is_over()) stopped_ = disturbed_.get();
+      return;
     }
+    const MonoTime now = clock().mono_now();
+    if (has_calm_stepped || has_disturbed_stepped) newest_at_ = now;
     if (now - newest_at_ > patience(now)) {
       hung_for_ = std::chrono::duration_cast<seconds>(now - newest_at_);
       return;
@@ -224,9 +230,10 @@ int Proof::judge() {
     if (side->is_over() && side->ending().exit_code == codes::kComplete) continue;
     code = codes::kFailedJob;
     text += std::string("the ") + name + " run did not complete: " +
-            (side->is_over() ? side->ending().message
-             : hung_for_     ? "no step for " + std::to_string(hung_for_->count()) + " s"
-                             : "ended early") +
+            (side == stopped_  ? "stopped, because the other had failed"
+             : side->is_over() ? side->ending().message
+             : hung_for_       ? "no step for " + std::to_string(hung_for_->count()) + " s"
+                               : "ended early") +
             "; logs " + side->directory().logs() + "\n";
   }
   if (code == codes::kComplete) {

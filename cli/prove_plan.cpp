@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "common/rng.h"
 
@@ -84,6 +85,12 @@ std::string describe(const Disturbance& disturbance, int slot) {
       return "SIGTERM " + worker;
   }
   return {};
+}
+
+bool SignsOfLife::take(const ProgressReport& report) {
+  const auto [last, is_first] = last_.try_emplace(report.slot, report.step);
+  if (is_first) return report.step > 0;
+  return std::exchange(last->second, report.step) != report.step;
 }
 
 Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same_model) {

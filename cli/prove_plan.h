@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,17 @@ std::string describe(const Disturbance& disturbance, int slot);
 /// How long training stood still, for each membership that came out of changes the longest of them
 /// all.
 std::vector<std::int64_t> stalls_of(const std::vector<MembershipChange>& changes);
+
+/// Tells whether workers make steps. Which ones does not count: a run that trains again from a
+/// checkpoint makes steps that it had made.
+class SignsOfLife {
+ public:
+  /// Whether its worker told of another step the last time, or tells of one for the first time.
+  bool take(const ProgressReport& report);
+
+ private:
+  std::map<int, std::int64_t> last_;  ///< step by slot: as many as there are workers
+};
 
 struct Verdict {
   bool is_equal = false;

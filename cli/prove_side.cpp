@@ -64,14 +64,16 @@ void ProveSide::post_progress(const ProgressReport& report) {
   follower_.post_progress(report);
 }
 
-void ProveSide::take_news() {
+bool ProveSide::take_news() {
   JobFollower::News news = follower_.take();
   std::vector<ProgressReport> reports;
   {
     const std::lock_guard lock(mutex_);
     reports.swap(reports_);
   }
+  bool has_stepped = false;
   for (ProgressReport& report : reports) {
+    has_stepped = signs_.take(report) || has_stepped;
     // Every survivor tells of a change; it is counted once, with the longest stall.
     for (const MembershipChange& change : report.changes) {
       const auto same = std::find_if(changes_.begin(), changes_.end(), [&](const auto& known) {
@@ -86,13 +88,14 @@ void ProveSide::take_news() {
     }
     if (report.step >= progress_.step) progress_ = std::move(report);
   }
-  if (!news.job || ending_) return;
+  if (!news.job || ending_) return has_stepped;
   auto [job, verdict] = api::read_training_job(*news.job);
   status_ = job.status;
   ending_ = ending_of(job);
   if (!ending_ && news.is_deleted) {
     ending_ = Ending{"Failed", "the job was deleted", contract::exit_code::kFailedJob};
   }
+  return has_stepped;
 }
 
 std::int64_t ProveSide::newest_step() const {

@@ -25,7 +25,8 @@ class ProveSide {
 
   /// Readable when take_news() has something.
   int fd() const { return follower_.fd(); }
-  void take_news();
+  /// Whether a worker has told of a step, other than that which it told of before.
+  bool take_news();
   bool is_over() const { return ending_.has_value(); }
   const Ending& ending() const { return *ending_; }
 
@@ -65,6 +66,7 @@ class ProveSide {
   api::TrainingJobStatus status_;
   std::optional<Ending> ending_;
   ProgressReport progress_;
+  SignsOfLife signs_;
   std::vector<MembershipChange> changes_;
   std::map<int, MonoTime> frozen_;  ///< process id and when it goes on
 

@@ -50,6 +50,15 @@ class Prove(RunTest):
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, r"\nDIFFERENT: step 1: parameters [0-9a-f]{16}\.\.\. against [0-9a-f]{16}\.\.\. undisturbed\n$")
 
+    def test_when_one_run_has_failed_the_other_is_not_trained_to_its_end(self):
+        for failed, stopped in [("undisturbed", "disturbed"), ("disturbed", "undisturbed")]:
+            self.start_workers_through(f'case "$MUSTER_CHECKPOINT_PATH" in */{failed}/*) exit 21;; esac', 'exec "$@"')
+            code, out, err = self.run_muster("prove", self.digits, "--workers", "1,2", "--kills", "0", "--pace", "0",
+                                             "--set", "spec.training.epochs=4000")
+            self.assertEqual(code, 3, out + err)
+            self.assertIn(f"the {failed} run did not complete: ", out)
+            self.assertIn(f"the {stopped} run did not complete: stopped, because the other had failed; logs ", out)
+
     def test_a_proof_in_the_directory_of_one_that_runs_is_refused_and_disturbs_nothing(self):
         small = ["--workers", "1,2", "--kills", "0", "--set", "spec.training.epochs=4", "--output", self.path("proof")]
         first = self.start("prove", self.digits, *small)

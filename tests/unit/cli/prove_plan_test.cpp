@@ -55,6 +55,23 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   CHECK(plan_disturbances(7, {1, 3, 5}, 0).empty());
 }
 
+TEST_CASE("a worker that tells of another step lives, also of one that was made before") {
+  SignsOfLife signs;
+  const auto tells = [&](int slot, std::int64_t step) {
+    ProgressReport report;
+    report.slot = slot;
+    report.step = step;
+    return signs.take(report);
+  };
+  CHECK_FALSE(tells(0, 0));  // it only waits
+  CHECK(tells(0, 90));
+  CHECK_FALSE(tells(0, 90));
+  CHECK(tells(1, 90));
+  CHECK(tells(0, 40));  // again from a checkpoint
+  CHECK(tells(0, 41));
+  CHECK_FALSE(tells(1, 90));
+}
+
 TEST_CASE("equal records and models are equal; else the first step that differs is named") {
   const RunRecord calm = record_of(9);
   CHECK(compare(calm, record_of(9), true).is_equal);
