@@ -333,7 +333,7 @@ int main(int argc, char** argv) {
     muster::cli::print(script);
     return muster::cli::end_output(0);
   }
-  if (tokenize->parsed()) return muster::cli::tokenize_command(texts);
+  if (tokenize->parsed()) return muster::cli::end_output(muster::cli::tokenize_command(texts));
   if (kube.is_chosen()) return muster::cli::end_output(run_kube(kube, clock));
   if (simulate->parsed()) {
     const auto environment = kube_environment(clock);
@@ -353,8 +353,8 @@ int main(int argc, char** argv) {
     proof.view = options.view;
     proof.local = options.local;
     proof.signal_fd = block_signals();
-    return muster::cli::prove_command(proof);
+    return muster::cli::end_output(muster::cli::prove_command(proof));
   }
   options.signal_fd = block_signals({muster::cli::kResizeSignal});
-  return muster::cli::run_command(options);
+  return muster::cli::end_output(muster::cli::run_command(options));
 }

@@ -1,5 +1,7 @@
 #include "cli/progress_view.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -9,6 +11,16 @@ namespace muster::cli {
 namespace {
 constexpr milliseconds kLineInterval{2'000};
 constexpr double kLongestSeconds = 1e9;
+constexpr milliseconds kReaderPatience{1'000};
+/// A pipe that takes anything takes so much (PIPE_BUF).
+constexpr std::size_t kPieceBytes = 4096;
+
+/// Whether a write would not wait; one that would fail does not.
+bool is_writable(std::FILE* file, milliseconds patience) {
+  pollfd polled{::fileno(file), POLLOUT, 0};
+  if (polled.fd < 0) return true;  // it is memory
+  return ::poll(&polled, 1, static_cast<int>(patience.count())) == 1;
+}
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -44,7 +56,7 @@ std::string progress_text(const ProgressReport& report, const ProgressContext& c
 }
 
 void ProgressView::progress(const std::string& text) {
-  if (mode_ == ViewMode::kQuiet) return;
+  if (mode_ == ViewMode::kQuiet || !is_writable(file_, milliseconds(0))) return;
   if (mode_ == ViewMode::kTerminal) {
     // A row that is full to its end goes on in the next one, which "\r" does not lead back from.
     const std::size_t room = terminal_columns(::fileno(file_)) - 1;
@@ -53,8 +65,7 @@ void ProgressView::progress(const std::string& text) {
     // Spaces over what a longer line left.
     const std::size_t left = std::min(columns_of(live_), room), taken = columns_of(row);
     const std::string padding(left > taken ? left - taken : 0, ' ');
-    std::fputs(("\r" + row + padding).c_str(), file_);
-    std::fflush(file_);
+    write("\r" + row + padding);
     live_ = row;
     return;
   }
@@ -62,22 +73,30 @@ void ProgressView::progress(const std::string& text) {
   if (text == last_text_ || (last_line_ && now - *last_line_ < kLineInterval)) return;
   last_line_ = now;
   last_text_ = text;
-  std::fputs((text + "\n").c_str(), file_);
-  std::fflush(file_);
+  write(text + "\n");
 }
 
 void ProgressView::say(const std::string& text) {
   if (mode_ == ViewMode::kQuiet) return;
   end_line();
-  std::fputs((printable(text) + "\n").c_str(), file_);
-  std::fflush(file_);
+  write(printable(text) + "\n");
 }
 
 void ProgressView::end_line() {
   if (live_.empty()) return;
-  std::fputs("\n", file_);
-  std::fflush(file_);
+  write("\n");
   live_.clear();
+}
+
+void ProgressView::write(std::string_view text) {
+  while (!text.empty()) {
+    is_stuck_ = !is_writable(file_, is_stuck_ ? milliseconds(0) : kReaderPatience);
+    if (is_stuck_) return;
+    const std::string_view piece = text.substr(0, kPieceBytes);
+    std::fwrite(piece.data(), 1, piece.size(), file_);
+    std::fflush(file_);
+    text.remove_prefix(piece.size());
+  }
 }
 
 }  // namespace muster::cli

@@ -39,19 +39,25 @@ class ProgressView {
   ProgressView(const ProgressView&) = delete;
   ProgressView& operator=(const ProgressView&) = delete;
 
+  /// Left out where the reader of `file` stands still. Blocks: no.
   void progress(const std::string& text);
   /// A line of its own; control characters (they may come from a worker's log) become spaces.
+  /// Blocks: a second for a reader that stands still, and then no more until it goes on, because
+  /// who calls this also hears the signals. What is not taken by then is left out.
   void say(const std::string& text);
   /// Ends the live line, so that another stream may write on the same terminal.
   void end_line();
 
  private:
+  void write(std::string_view text);
+
   std::FILE* file_;
   ViewMode mode_;
   const Clock& clock_;
   std::string live_;  ///< what the live line shows
   std::optional<MonoTime> last_line_;
   std::string last_text_;
+  bool is_stuck_ = false;  ///< the reader was waited for in vain
 };
 
 }  // namespace muster::cli

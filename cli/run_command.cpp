@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -115,7 +116,10 @@ Ending Run::follow() {
 void Run::take_signal() {
   signalfd_siginfo info{};
   if (::read(options_.signal_fd, &info, sizeof info) != sizeof info) return;
-  if (static_cast<int>(info.ssi_signo) == kResizeSignal) return resize();
+  const int number = static_cast<int>(info.ssi_signo);
+  if (number == kResizeSignal) return resize();
+  // A terminal that closes tells of it twice: its shell does, and then the system.
+  if (number == SIGHUP && interrupts_ > 0) return;
   if (++interrupts_ > 1) {
     ending_ = Ending{"Interrupted", "killed by a second interrupt", codes::kInterrupted};
     return;
