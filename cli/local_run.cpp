@@ -39,7 +39,7 @@ LocalClusterOptions cluster_options(const LocalRunOptions& options, const LocalJ
 
 Status check_paths(const LocalJob& local, const std::string& output) {
   if (!local.job.spec.training) return {};
-  std::error_code error;  // where it is told, opening the directory is refused, too
+  std::error_code error;  // opening the directory will tell
   const std::string directory = std::filesystem::absolute(output, error);
   const auto refusal = [](const std::string& path, const std::string& what) {
     return Error(ErrorCode::kInvalid, path + ": " + what +

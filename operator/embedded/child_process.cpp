@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,6 +15,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -155,6 +158,61 @@ std::vector<pid_t> children() {
   return found;
 }
 
+constexpr int kLooksMost = 100, kLookMs = 50;
+
+/// Which children this process has started, until they are reaped; all others were adopted. The
+/// mutex is held from a fork until its child is in here, and while children are reaped: a number
+/// that is free may be another's at once.
+struct Family {
+  std::mutex mutex;
+  std::set<pid_t> started;  // guarded by mutex
+  int guards = 0;           // guarded by mutex
+};
+
+Family& family() {
+  static Family one;
+  return one;
+}
+
+pid_t fork_into_family() {
+  const std::lock_guard lock(family().mutex);
+  const pid_t pid = ::fork();
+  if (pid > 0) family().started.insert(pid);
+  return pid;
+}
+
+/// Of a child that was started here and has ended, or is about to.
+siginfo_t collect(pid_t pid) {
+  const std::lock_guard lock(family().mutex);
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED) != 0 && errno == EINTR) {
+  }
+  family().started.erase(pid);
+  return info;
+}
+
+bool has_variable(pid_t pid, std::string_view variable) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  std::string text(1, '\0');
+  text.append(std::istreambuf_iterator<char>(file), {});
+  return text.find('\0' + std::string(variable) + '\0') != std::string::npos;
+}
+
+/// Collects whoever was adopted and is dead, and kills whoever lives with `variable`, or is one of
+/// `dying`, who may have no environment any more. Gives those who are to die yet.
+std::set<pid_t> kill_orphans(std::string_view variable, const std::set<pid_t>& dying) {
+  const std::lock_guard lock(family().mutex);
+  std::set<pid_t> left;
+  if (family().guards == 0) return left;
+  for (const pid_t pid : children()) {
+    if (family().started.contains(pid) || ::waitpid(pid, nullptr, WNOHANG) == pid) continue;
+    if (!dying.contains(pid) && !has_variable(pid, variable)) continue;
+    ::kill(pid, SIGKILL);
+    left.insert(pid);
+  }
+  return left;
+}
+
 }  // namespace
 
 Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
@@ -176,7 +234,7 @@ Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
                        output.write_end.get(),
                        failure.write_end.get(),
                        ::getpid()};
-  const pid_t pid = ::fork();
+  const pid_t pid = fork_into_family();
   if (pid < 0) {
     return Error(ErrorCode::kIo, "cannot start " + spec.argv[0] + ": " + system_words(errno));
   }
@@ -196,7 +254,7 @@ Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
         Error(ErrorCode::kIo, "cannot watch " + spec.argv[0] + ": " + system_words(pidfd_error));
   }
   if (!started) {
-    ::waitpid(pid, nullptr, 0);
+    (void)collect(pid);
     return started.error();
   }
   ::fcntl(child.output_.get(), F_SETFL, O_NONBLOCK);
@@ -208,18 +266,24 @@ void ChildProcess::signal_group(int signal) const { ::kill(-pid_, signal); }
 ProcessEnd ChildProcess::reap() {
   // The dead leader still holds its process group's number, so the group cannot be another's.
   signal_group(SIGKILL);
-  siginfo_t info{};
-  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
-  }
+  const siginfo_t info = collect(pid_);
   pid_ = -1;
   pidfd_.reset();
   if (info.si_code == CLD_EXITED) return {info.si_status, 0};
   return {128 + info.si_status, info.si_status};
 }
 
-OrphanGuard::OrphanGuard() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+OrphanGuard::OrphanGuard() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const std::lock_guard lock(family().mutex);
+  ++family().guards;
+}
 
 OrphanGuard::~OrphanGuard() {
+  {
+    const std::lock_guard lock(family().mutex);
+    --family().guards;
+  }
   // Those that end leave their own children to this process.
   for (std::vector<pid_t> left = children(); !left.empty(); left = children()) {
     for (const pid_t pid : left) ::kill(pid, SIGKILL);
@@ -229,6 +293,18 @@ OrphanGuard::~OrphanGuard() {
     }
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+void end_orphans_of(std::string_view variable) {
+  // Those that end leave their own children to this process.
+  std::set<pid_t> dying;
+  for (int look = 0; look < kLooksMost; ++look) {
+    dying = kill_orphans(variable, dying);
+    if (dying.empty()) return;
+    const UniqueFd end(open_pidfd(*dying.begin()));
+    pollfd polled{end.get(), POLLIN, 0};
+    ::poll(&polled, 1, kLookMs);
+  }
 }
 
 }  // namespace muster::embedded

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/file.h"
@@ -48,6 +49,7 @@ class ChildProcess {
 /// What a process leaves behind, in whatever group or session, becomes a child of this one while
 /// this lives, and is killed with it. For a program whose children are all started and reaped
 /// within its life. Blocks: in its end, until the last of them is gone.
+/// What of it dies or is killed earlier: end_orphans_of().
 class OrphanGuard {
  public:
   OrphanGuard();
@@ -55,5 +57,12 @@ class OrphanGuard {
   OrphanGuard(const OrphanGuard&) = delete;
   OrphanGuard& operator=(const OrphanGuard&) = delete;
 };
+
+/// Kills what a ChildProcess that has ended has left to the OrphanGuard, in whatever group or
+/// session: children of this process that it did not start itself and that have `variable`
+/// ("NAME=value", of that one program alone) in their environment. All other adopted children go on
+/// and are collected when they have died. Without an OrphanGuard: nothing. Blocks: until they are
+/// gone, five seconds at most; whoever is not by then goes with the guard.
+void end_orphans_of(std::string_view variable);
 
 }  // namespace muster::embedded

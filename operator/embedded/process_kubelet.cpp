@@ -362,6 +362,8 @@ void Kubelet::on_exit(LocalPod& pod) {
   if (pod.process->output() >= 0) read_output(pod);
   const ProcessEnd end = pod.process->reap();
   pod.process.reset();
+  // As the end of a container does: no other pod has this file.
+  end_orphans_of(std::string(contract::kEnvTerminationLog) + "=" + termination_log_of(pod));
   pod.kill_at.reset();
   publish_running();  // before the API tells of the end
   std::string message = take_termination_message(pod);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,8 +15,9 @@ namespace {
 
 constexpr int kDeadlineMs = 30'000;
 
-ChildProcess start_shell(const std::string& script) {
-  auto child = ChildProcess::start({{"/bin/sh", "-c", script}, {"PATH=/usr/bin:/bin", "A=1"}, "/"});
+ChildProcess start_shell(const std::string& script, const std::string& variable = "A=1") {
+  auto child =
+      ChildProcess::start({{"/bin/sh", "-c", script}, {"PATH=/usr/bin:/bin", variable}, "/"});
   if (!child) FAIL(child.error().message());
   return std::move(*child);
 }
@@ -94,6 +96,31 @@ TEST_CASE("what a process left behind in its group ends with it") {
   // The orphan holds the pipe: its end shows as the end of the file, and a living one would keep
   // this waiting until the deadline.
   output_of(child);
+}
+
+TEST_CASE("what a process left behind in another session is ended by its environment alone") {
+  constexpr const char* kScript = "setsid sh -c 'sleep 1000 & echo $$; exec sleep 1000' & wait";
+  const OrphanGuard guard;
+  ChildProcess one = start_shell(kScript), other = start_shell(kScript, "A=11");
+  line_of(one);
+  const int left = std::stoi(line_of(other));
+  for (ChildProcess* process : {&one, &other}) {
+    process->signal_group(SIGTERM);
+    CHECK(end_of(*process).signal == SIGTERM);
+  }
+  ChildProcess living = start_shell("echo ready; exec sleep 1000");  // it was started, not left
+  line_of(living);
+  end_orphans_of("A=1");
+  CHECK(output_of(one).empty());  // until nobody holds it
+  CHECK(::kill(left, 0) == 0);
+  pollfd ended{living.pidfd(), POLLIN, 0};
+  CHECK(::poll(&ended, 1, 0) == 0);
+  end_orphans_of("A=11");
+  CHECK(output_of(other).empty());
+  CHECK(::kill(left, 0) != 0);  // nor is it a zombie
+  living.signal_group(SIGKILL);
+  CHECK(end_of(living).signal == SIGKILL);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // there is no child any more
 }
 
 TEST_CASE("a program that cannot be started is named with the system's words") {

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "operator/embedded/api_server.h"
+#include "operator/embedded/child_process.h"
 #include "operator/embedded/watch_thread.h"
 #include "tests/unit/kubelet/temporary_directory.h"
 
@@ -215,6 +216,17 @@ TEST_CASE("a failure is told with its code, its signal and its last words") {
   for (const auto& entry : std::filesystem::directory_iterator(cluster.directory.path)) {
     CHECK(entry.path().extension() != ".termination");
   }
+}
+
+TEST_CASE("what a program left behind in another session ends with its pod") {
+  const OrphanGuard guard;
+  Cluster cluster;
+  cluster.create("left",
+                 "mkfifo go; setsid sh -c 'exec 3> $FIFO; echo up >&3; echo > go; exec sleep 1000' "
+                 "& read line < go");
+  CHECK(cluster.fifo.line() == "up");
+  cluster.await_phase("left", "Succeeded");
+  CHECK(cluster.fifo.line().empty());  // until nobody holds it
 }
 
 TEST_CASE("a program that cannot be started is a failed pod with a sentence") {
