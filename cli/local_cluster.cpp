@@ -33,7 +33,7 @@ std::map<std::string, std::string> allocatable_of_machine(
   const std::int64_t memory = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   return {{"cpu", std::to_string(processors * kProcessorsShared)},
           {"memory", std::to_string(memory)},
-          {"nvidia.com/gpu", std::to_string(visible_gpus(environment))},
+          {"nvidia.com/gpu", std::to_string(visible_gpus(environment).size())},
           {"pods", "4096"}};
 }
 
@@ -169,6 +169,7 @@ Status Cluster::start_kubelet() {
   options.transport = &server_;
   options.clock = options_.clock;
   options.allocatable = allocatable_of_machine(options_.base_environment);
+  options.gpus = visible_gpus(options_.base_environment);
   options.worker_program = options_.worker_program;
   options.base_environment = options_.base_environment;
   options.extra_env = options_.extra_env;

@@ -16,7 +16,7 @@ namespace muster::cli {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr int kGpusMost = 64;
+constexpr std::size_t kGpusMost = 64;
 
 /// A socket bound to a free port, which stays taken until the socket is closed.
 int bound_socket(int& port) {
@@ -80,21 +80,23 @@ Result<std::vector<int>> free_ports(int count) {
   return ports;
 }
 
-int visible_gpus(const std::map<std::string, std::string>& environment, const std::string& driver) {
-  int count = 0;
+std::vector<std::string> visible_gpus(const std::map<std::string, std::string>& environment,
+                                      const std::string& driver) {
+  std::vector<std::string> names;
   if (const auto listed = environment.find("CUDA_VISIBLE_DEVICES"); listed != environment.end()) {
     std::istringstream devices(listed->second);
-    for (std::string one; count < kGpusMost && std::getline(devices, one, ','); ++count) {
+    for (std::string one; names.size() < kGpusMost && std::getline(devices, one, ',');) {
       if (one.empty() || one[0] == '-') break;
+      names.push_back(one);
     }
-    return count;
+    return names;
   }
   std::error_code none;
   for (std::filesystem::directory_iterator gpu(driver, none), end; !none && gpu != end;
        gpu.increment(none)) {
-    ++count;
+    if (names.size() < kGpusMost) names.push_back(std::to_string(names.size()));
   }
-  return std::min(count, kGpusMost);
+  return names;
 }
 
 void adapt_to_loopback(std::map<std::string, std::string>& environment,

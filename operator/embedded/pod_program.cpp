@@ -1,5 +1,7 @@
 #include "operator/embedded/pod_program.h"
 
+#include <cstdlib>
+
 #include "common/contract.h"
 #include "operator/embedded/lenient_json.h"
 
@@ -72,6 +74,12 @@ Result<std::string> value_of_variable(const Json& pod, const Json& variable,
                    "local run does not have; give it a value");
 }
 
+int gpus_of(const Json& container) {
+  const Json* wanted = member(member(member(&container, "resources"), "limits"), "nvidia.com/gpu");
+  if (wanted == nullptr) return 0;
+  return wanted->is_number_integer() ? wanted->get<int>() : std::atoi(text(wanted).c_str());
+}
+
 Status read_strings(const Json* list, std::vector<std::string>& out,
                     const std::map<std::string, std::string>& variables) {
   if (list == nullptr || list->is_null()) return {};
@@ -97,6 +105,8 @@ Result<PodProgram> program_of_pod(const Json& pod, const PodProgramOptions& opti
   }
   for (const auto& [name, value] : options.extra_env) own.insert_or_assign(name, value);
   PodProgram program;
+  const bool is_own = member(container, "command") != nullptr;
+  if (is_own && !own.contains("CUDA_VISIBLE_DEVICES")) program.gpus = gpus_of(*container);
   MUSTER_RETURN_IF_ERROR(read_strings(member(container, "command"), program.argv, own));
   if (program.argv.empty()) {
     if (options.worker_program.empty()) {

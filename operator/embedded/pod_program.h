@@ -14,6 +14,9 @@ namespace muster::embedded {
 struct PodProgram {
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;
+  /// GPUs to choose for it: those that its container asks for. None for the built-in worker, whose
+  /// processes choose themselves, and where the pod says which with CUDA_VISIBLE_DEVICES.
+  int gpus = 0;
 };
 
 struct PodProgramOptions {

@@ -39,8 +39,9 @@ struct LocalPod {
   Json object;
   std::optional<ChildProcess> process;
   std::unique_ptr<PodLog> log;
-  bool started = false;  ///< also when the start failed: a pod is started once
-  bool is_gone = false;  ///< no longer in the API; forgotten once its process has ended
+  std::vector<std::size_t> gpus;  ///< of options_.gpus, until its process has ended
+  bool started = false;           ///< also when the start failed: a pod is started once
+  bool is_gone = false;           ///< no longer in the API; forgotten once its process has ended
   bool was_signalled = false;
   std::optional<MonoTime> kill_at;
   std::optional<Json> status;  ///< not yet accepted by the API server
@@ -94,6 +95,7 @@ class Kubelet final : public ProcessKubelet {
   void sync(LocalPod& pod);
   Status bind(LocalPod& pod);
   void start_process(LocalPod& pod);
+  void choose_gpus(LocalPod& pod, PodProgram& program) const;
   void stop_process(LocalPod& pod);
   Status write(LocalPod& pod);
   void read_output(LocalPod& pod);
@@ -290,6 +292,7 @@ void Kubelet::start_process(LocalPod& pod) {
     pod.status = status_not_started(pod.view, program.error().message(), now);
     return;
   }
+  choose_gpus(pod, *program);
   if (options_.adapt_environment) options_.adapt_environment(program->environment);
   ProcessSpec spec;
   spec.argv = std::move(program->argv);
@@ -303,11 +306,30 @@ void Kubelet::start_process(LocalPod& pod) {
   auto process = ChildProcess::start(spec);
   if (!process) {
     pod.status = status_not_started(pod.view, process.error().message(), now);
+    pod.gpus.clear();
     return;
   }
   pod.process = std::move(*process);
   pod.status = status_running(pod.view, now);
   publish_running();
+}
+
+/// Those that are free, or all where too few are: no pod runs that the node has no room for.
+void Kubelet::choose_gpus(LocalPod& pod, PodProgram& program) const {
+  if (program.gpus <= 0) return;
+  std::set<std::size_t> taken;
+  for (const auto& [uid, other] : pods_) taken.insert(other.gpus.begin(), other.gpus.end());
+  std::vector<std::size_t> chosen;
+  std::string names;
+  for (std::size_t i = 0; i < options_.gpus.size(); ++i) {
+    if (chosen.size() == static_cast<std::size_t>(program.gpus)) break;
+    if (taken.contains(i)) continue;
+    names += (chosen.empty() ? "" : ",") + options_.gpus[i];
+    chosen.push_back(i);
+  }
+  if (chosen.size() < static_cast<std::size_t>(program.gpus)) return;
+  pod.gpus = std::move(chosen);
+  program.environment["CUDA_VISIBLE_DEVICES"] = names;
 }
 
 void Kubelet::stop_process(LocalPod& pod) {
@@ -365,6 +387,7 @@ void Kubelet::on_exit(LocalPod& pod) {
   // As the end of a container does: no other pod has this file.
   end_orphans_of(std::string(contract::kEnvTerminationLog) + "=" + termination_log_of(pod));
   pod.kill_at.reset();
+  pod.gpus.clear();
   publish_running();  // before the API tells of the end
   std::string message = take_termination_message(pod);
   if (message.empty() && end.exit_code != 0) message = pod.log->tail();

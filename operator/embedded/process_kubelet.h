@@ -23,6 +23,9 @@ struct ProcessKubeletOptions {
   std::string node_name = "local";
   /// What the node offers; a laptop shares its processors, so cpu may be more than it has.
   std::map<std::string, std::string> allocatable;
+  /// What CUDA_VISIBLE_DEVICES calls the node's GPUs. A program of a pod's own that asks for some
+  /// sees those that no other such program has.
+  std::vector<std::string> gpus;
   /// Program run for pods of the built-in image; others run their own command.
   std::string worker_program;
   std::map<std::string, std::string> base_environment;  ///< of every process, under the pod's own

@@ -8,25 +8,26 @@ namespace muster::cli {
 namespace {
 
 TEST_CASE("GPUs are those that CUDA would show") {
+  using Names = std::vector<std::string>;
   const auto listed = [](const char* text) {
     return visible_gpus({{"CUDA_VISIBLE_DEVICES", text}}, "/nowhere");
   };
-  CHECK(listed("") == 0);
-  CHECK(listed("0") == 1);
-  CHECK(listed("GPU-8a5d,GPU-9f12") == 2);
-  CHECK(listed("3,-1,2") == 1);
-  CHECK(listed(std::string(2000, ',').insert(0, "0").c_str()) == 1);
+  CHECK(listed("").empty());
+  CHECK(listed("0") == Names{"0"});
+  CHECK(listed("GPU-8a5d,GPU-9f12") == Names{"GPU-8a5d", "GPU-9f12"});
+  CHECK(listed("3,-1,2") == Names{"3"});
+  CHECK(listed(std::string(2000, ',').insert(0, "0").c_str()).size() == 1);
   std::string many = "0";
   for (int i = 1; i < 200; ++i) many += ",0";
-  CHECK(listed(many.c_str()) == 64);
-  CHECK(visible_gpus({}, "/nowhere") == 0);
+  CHECK(listed(many.c_str()).size() == 64);
+  CHECK(visible_gpus({}, "/nowhere").empty());
   const std::string driver = std::filesystem::temp_directory_path() / "muster-gpus-XXXXXX";
   std::string made = driver;
   REQUIRE(mkdtemp(made.data()) != nullptr);
   std::filesystem::create_directory(made + "/0000:17:00.0");
   std::filesystem::create_directory(made + "/0000:65:00.0");
-  CHECK(visible_gpus({}, made) == 2);
-  CHECK(visible_gpus({{"CUDA_VISIBLE_DEVICES", "0"}}, made) == 1);
+  CHECK(visible_gpus({}, made) == Names{"0", "1"});
+  CHECK(visible_gpus({{"CUDA_VISIBLE_DEVICES", "0"}}, made) == Names{"0"});
   std::filesystem::remove_all(made);
 }
 

@@ -56,6 +56,20 @@ TEST_CASE("variables go base under pod under extra, and $(NAME) is written out")
                                                                    {"SLOT", "0"}});
 }
 
+TEST_CASE("GPUs are chosen for a program of a pod's own that does not choose them itself") {
+  const Json two = {{"limits", {{"nvidia.com/gpu", "2"}}}};
+  const Json command = Json::array({"sh"});
+  const auto gpus_of = [](const Json& container) {
+    return program_of_pod(pod_with(container), options())->gpus;
+  };
+  CHECK(gpus_of({{"command", command}, {"resources", two}}) == 2);
+  CHECK(gpus_of({{"command", command}}) == 0);
+  CHECK(gpus_of({{"image", "muster"}, {"resources", two}}) == 0);
+  CHECK(gpus_of({{"command", command},
+                 {"resources", two},
+                 {"env", Json::array({variable("CUDA_VISIBLE_DEVICES", "1")})}}) == 0);
+}
+
 TEST_CASE("what a process of one machine cannot have is refused in words") {
   const Json secret = {{"name", "KEY"},
                        {"valueFrom", {{"secretKeyRef", {{"name", "s"}, {"key", "k"}}}}}};

@@ -67,6 +67,7 @@ class Cluster {
     options.transport = &server;
     options.clock = &clock;
     options.allocatable = {{"cpu", "8"}, {"memory", "1Gi"}, {"pods", "110"}};
+    options.gpus = {"GPU-a", "3", "GPU-c"};
     options.worker_program = "/bin/pwd";
     options.base_environment = {{"PATH", "/usr/bin:/bin"}};
     options.extra_env = {{"FIFO", directory.path + "/fifo"}};
@@ -227,6 +228,28 @@ TEST_CASE("what a program left behind in another session ends with its pod") {
   CHECK(cluster.fifo.line() == "up");
   cluster.await_phase("left", "Succeeded");
   CHECK(cluster.fifo.line().empty());  // until nobody holds it
+}
+
+TEST_CASE("programs that ask for GPUs see those that no other has") {
+  Cluster cluster;
+  const auto start = [&](const std::string& name, const Json& gpus) {
+    // It says what it sees and goes on until it is asked to end; the pipe is held meanwhile.
+    const Json container = {
+        {"name", "worker"},
+        {"image", "any"},
+        {"command",
+         Json::array({"/bin/sh", "-c",
+                      "exec 3> $FIFO; echo ${CUDA_VISIBLE_DEVICES-unset} >&3; exec sleep 1000"})},
+        {"resources", {{"limits", gpus}}}};
+    cluster.create(name, "", {{"containers", Json::array({container})}});
+    return cluster.fifo.line();
+  };
+  CHECK(start("two", {{"nvidia.com/gpu", "2"}}) == "GPU-a,3");
+  CHECK(start("one", {{"nvidia.com/gpu", 1}}) == "GPU-c");
+  CHECK(start("none", {{"cpu", "1"}}) == "unset");
+  cluster.remove("two");
+  cluster.await("two", [](const Json& pod) { return pod.is_null(); });
+  CHECK(start("next", {{"nvidia.com/gpu", "1"}}) == "GPU-a");
 }
 
 TEST_CASE("a program that cannot be started is a failed pod with a sentence") {
