@@ -134,10 +134,12 @@ void OperatorLoop::run_schedule() {
   });
   cluster.gangs.reserve(order.size());
   std::optional<core::VolumeReach> volumes;
+  const bool awaits_queues = options_.sees_queues && queue_book_.are_awaited();
   for (const auto& [record, wish] : order) {
     core::WaitingGang gang = waiting_gang(record->job, *wish, volumes);
     const bool asks = api::topology_wanted(record->job).asks();
     if (asks && options_.sees_topologies && !topology_book_.synced()) continue;
+    if (awaits_queues && wish->slots.empty()) continue;
     if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs.push_back(std::move(gang));
   }
   update_assumed();

@@ -46,6 +46,9 @@ class QueueBook {
   /// Why the job cannot be given a turn yet although its spec is right: what it names is not known.
   /// Empty for a while, too, in which nothing need be said.
   std::string why_unknown(MonoTime now) const;
+  /// Whether all are about to be known, or to be given up: until then nobody knows which queue a
+  /// job that names none is in.
+  bool are_awaited() const { return !synced() && !was_unknown_; }
   /// Once: whether that has begun.
   bool turned_unknown(MonoTime now);
   std::vector<core::Queue> queues(WallTime now) const;

@@ -228,6 +228,8 @@ BREAKAGES = [
     Breakage("metrics count a queue's cpu in thousandths", METRICS_QUEUES, "kThousandths = 1000", "kThousandths = 1", "test_runtime"),
     Breakage("the room of a worker that has ended is given away before its gang has decided", LOOP_SCHEDULE,
              "if (pod == nullptr || pod->ended()) {", "if (pod == nullptr) {", "test_runtime"),
+    Breakage("who names no queue starts before it is known whether one is called default", LOOP_SCHEDULE,
+             "    if (awaits_queues && wish->slots.empty()) continue;\n", "", "test_sim"),
     Breakage("a job is told that there is no such queue before queues are known", LOOP_SCHEDULE,
              "    if (gang.turn.queue.empty() || queue_book_.synced()) cluster.gangs", "    cluster.gangs", "test_sim"),
     Breakage("what is decided of a job and not yet stored is not counted as taken", LOOP_SCHEDULE,

@@ -45,6 +45,24 @@ std::int64_t queue_writes(const World& world) {
   return found == counts.end() ? 0 : found->second;
 }
 
+/// An API server that for a while does not say which queues it has.
+struct QueuesAway final : kube::HttpTransport {
+  explicit QueuesAway(kube::HttpTransport& server) : real(server) {}
+  bool refuses(const kube::HttpRequest& request) const {
+    return are_away && request.path.find("/trainingqueues") != std::string::npos;
+  }
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    if (refuses(request)) return kube::HttpResponse{503, "", std::nullopt};
+    return real.send(request);
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    if (refuses(request)) return Error(ErrorCode::kUnavailable, "queues are away");
+    return real.open_stream(request);
+  }
+  kube::HttpTransport& real;
+  bool are_away = true;
+};
+
 }  // namespace
 
 TEST_CASE("jobs of a queue start as its quota lets them, and the queue says what it gives") {
@@ -158,22 +176,6 @@ TEST_CASE("what a job names that is not there holds it up, with a sentence, and 
 }
 
 TEST_CASE("while queues cannot be read nobody hears that there is none") {
-  struct QueuesAway final : kube::HttpTransport {
-    explicit QueuesAway(kube::HttpTransport& server) : real(server) {}
-    bool refuses(const kube::HttpRequest& request) const {
-      return are_away && request.path.find("/trainingqueues") != std::string::npos;
-    }
-    Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
-      if (refuses(request)) return kube::HttpResponse{503, "", std::nullopt};
-      return real.send(request);
-    }
-    Result<Stream> open_stream(const kube::HttpRequest& request) override {
-      if (refuses(request)) return Error(ErrorCode::kUnavailable, "queues are away");
-      return real.open_stream(request);
-    }
-    kube::HttpTransport& real;
-    bool are_away = true;
-  };
   std::unique_ptr<QueuesAway> queues;
   World world(test::seed(), [&](kube::HttpTransport& real) {
     queues = std::make_unique<QueuesAway>(real);
@@ -187,6 +189,30 @@ TEST_CASE("while queues cannot be read nobody hears that there is none") {
   queues->are_away = false;
   world.pass(seconds(60));
   CHECK(world.job("a").status.is_true("Admitted"));
+}
+
+TEST_CASE(
+    "a job that names no queue does not start before it is known whether one is called default") {
+  std::unique_ptr<QueuesAway> queues;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    queues = std::make_unique<QueuesAway>(real);
+    return queues.get();
+  });
+  world.add_node("n", 32);
+  world.create_queue("default", 1);
+  world.create_job("a", 2);
+  world.pass(seconds(5));
+  CHECK(admitted(world, "a").empty());
+
+  SUBCASE("it waits there once queues are known") {
+    queues->are_away = false;
+    world.pass(seconds(60));
+    CHECK(admitted(world, "a").starts_with("False: 1st in queue default"));
+  }
+  SUBCASE("it starts as ever once they were awaited for long enough") {
+    world.pass(seconds(30));
+    CHECK(world.job("a").status.is_true("Admitted"));
+  }
 }
 
 TEST_CASE("a queue called default takes the jobs that name none") {
