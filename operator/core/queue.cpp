@@ -9,6 +9,7 @@
 #include "common/contract.h"
 #include "operator/core/copies.h"
 #include "operator/core/elastic.h"
+#include "operator/core/kueue_policy.h"
 #include "operator/core/queue_quota.h"
 #include "operator/core/rooms.h"
 #include "operator/core/spending.h"
@@ -129,6 +130,11 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   holder.ends_within = deadline_left(job, now);
   add_unsaved(holder, status, now);
   if (status.start_time) holder.ran = since(*status.start_time, now);
+  // Its start is decided and on its way into status. Of a gang in Kueue others decide it.
+  if (!status.start_time && !places.empty() && !is_in_kueue(job)) {
+    holder.started = now;
+    holder.ran = seconds(0);
+  }
   if (status.taken_back.preemptions > 0 && holder.ran) {
     holder.spared = std::max(seconds(0), words::kSparedFor - *holder.ran);
   }

@@ -129,6 +129,7 @@ BREAKAGES = [
     Breakage("room is made without a look at the level that the gang requires", RECLAIM,
              "  least.count = gang.min;\n  const auto caps = claim.head.caps(rooms_);\n",
              "  least.count = gang.min;\n  least.required_level.clear();\n  const auto caps = claim.head.caps(rooms_);\n", "test_queue"),
+    Breakage("who has places that its status does not show yet gives way first", QUEUE, "    holder.ran = seconds(0);\n", "", "test_queue"),
     # Money
     Breakage("what was spent in one month counts in the next", SPENDING, "  if (since < begin) next.spent = 0;\n", "", "test_queue"),
     Breakage("a clock that was set back spends hours twice", SPENDING, "  next.updated_at = std::max(now, updated);",

@@ -552,6 +552,26 @@ TEST_CASE("the least time of a queue holds no shrinking up, and none of what has
   CHECK(taken_from(world, "wide").workers == 0);
 }
 
+TEST_CASE("who has places that its status does not show yet has just begun to run") {
+  Queue queue = make_queue("research", 4);
+  queue.least_run = seconds(600);
+  const WallTime now{seconds(5000)};
+  api::TrainingJob job;
+  job.meta.name = "new";
+  const auto holder = [&] {
+    return *holder_of(job, {"research", 0, {}}, {{0, 0, "n", ""}}, {}, now);
+  };
+  CHECK(spared_for(holder(), &queue) == seconds(600));
+  CHECK(holder().started == now);
+  // Who gave way is spared from the decision on that lets it run again.
+  job.status.taken_back.preemptions = 1;
+  CHECK(spared_for(holder(), nullptr) == seconds(300));
+  // Of a gang in Kueue its start counts, which others decide.
+  job.status.kueue_queue = "team";
+  job.status.placement = {{0, 0, "n", ""}};
+  CHECK(spared_for(holder(), &queue) == seconds(0));
+}
+
 TEST_CASE("of two that could give way he does whose least time is over, though he loses more") {
   QueueWorld world = lab();
   world.queues.push_back(make_queue("patient", 0, "lab"));
