@@ -15,8 +15,8 @@ namespace {
 /// What the operator does at once is done within this; what it does only when something lasts
 /// (a gang that grows) is not.
 constexpr seconds kAtOnce{20};
-/// Of a deadline: no sum with a time overflows.
-constexpr std::int64_t kMostSeconds = std::int64_t{1} << 31;
+/// Writes of the operator looked at until one end, before the rest of the way is run at once.
+constexpr int kMostWritesToAnEnd = 10'000;
 
 /// Times that lie in the past of whoever wrote them.
 constexpr std::array<std::string_view, 7> kPastTimes{
@@ -40,14 +40,6 @@ void note_times(const Json& json, std::optional<WallTime>& newest) {
   }
 }
 
-/// When spec.activeDeadlineSeconds end it; absent without them, or before its start.
-std::optional<WallTime> deadline_of(const api::TrainingJob& job) {
-  const auto& limit = job.spec.active_deadline_seconds;
-  if (!limit || !job.status.start_time) return std::nullopt;
-  const std::int64_t left = *limit - job.status.past_active_seconds;
-  return *job.status.start_time + seconds(std::clamp<std::int64_t>(left, 0, kMostSeconds));
-}
-
 /// When a running job ends by its own word, or at the latest by its deadline.
 std::optional<WallTime> end_of(const api::TrainingJob& job) {
   std::optional<WallTime> end;
@@ -55,7 +47,7 @@ std::optional<WallTime> end_of(const api::TrainingJob& job) {
   if (progress && progress->eta_seconds >= 0 && progress->updated_at) {
     end = *progress->updated_at + seconds(progress->eta_seconds);
   }
-  if (const auto over = deadline_of(job)) end = std::min(end.value_or(*over), *over);
+  if (const auto over = runtime::deadline_of(job)) end = std::min(end.value_or(*over), *over);
   return end;
 }
 
@@ -120,6 +112,8 @@ class Forecaster {
   bool settles();
   void note_displaced();
   void await_ends();
+  bool starts_before(WallTime end);
+  bool has_given_way(const api::ObjectKey& key) const;
   void tell_cost();
   api::TrainingJob planned() const { return what_if_.job(key_).value_or(api::TrainingJob{}); }
 
@@ -172,7 +166,8 @@ void Forecaster::look_ahead() {
 }
 
 void Forecaster::tell_cost() {
-  forecast_.over_by = holds_places(forecast_.job) ? deadline_of(forecast_.job) : std::nullopt;
+  forecast_.over_by =
+      holds_places(forecast_.job) ? runtime::deadline_of(forecast_.job) : std::nullopt;
   if (!forecast_.over_by) return;
   forecast_.cost_at_most = what_if_.cost_until(key_, *forecast_.over_by);
 }
@@ -186,6 +181,29 @@ void Forecaster::note_displaced() {
     if (after >= before->second) continue;
     forecast_.displaced.push_back({key, before->second, after, why_preempted(job)});
   }
+}
+
+/// Runs up to `end`, or until the planned job has places before then.
+bool Forecaster::starts_before(WallTime end) {
+  for (int writes = 0; what_if_.now() < end; ++writes) {
+    const auto left = std::chrono::ceil<seconds>(end - what_if_.now());
+    what_if_.take_written();
+    if (writes == kMostWritesToAnEnd) {
+      what_if_.run(left);
+      break;
+    }
+    what_if_.run_to_write(left);
+    if (what_if_.now() >= end || !holds_places(planned())) continue;
+    forecast_.starts_at = what_if_.now();
+    return true;
+  }
+  return false;
+}
+
+/// Its end, when that comes, gives nothing back.
+bool Forecaster::has_given_way(const api::ObjectKey& key) const {
+  const auto job = what_if_.job(key);
+  return job && !job->status.finished() && !holds_places(*job);
 }
 
 void Forecaster::await_ends() {
@@ -203,9 +221,8 @@ void Forecaster::await_ends() {
   std::sort(ends.begin(), ends.end());
   if (ends.size() > kMostPlanEnds) ends.resize(kMostPlanEnds);
   for (const auto& [end, key] : ends) {
-    if (end > what_if_.now()) {
-      what_if_.run(std::chrono::ceil<seconds>(end - what_if_.now()));
-    }
+    if (starts_before(end)) return;
+    if (has_given_way(key)) continue;
     what_if_.end_job(key);
     forecast_.awaited.push_back(key);
     const WallTime at = what_if_.now();
@@ -213,6 +230,7 @@ void Forecaster::await_ends() {
     forecast_.starts_at = at;
     return;
   }
+  if (starts_before(what_if_.now() + what_if_.longest_sparing())) return;
   forecast_.awaited.clear();
   // Who waits longer has got what became free.
   for (const auto& [key, job] : what_if_.jobs()) {

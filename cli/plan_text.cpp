@@ -138,9 +138,13 @@ std::string start_words(const PlanForecast& forecast, WallTime now) {
            (unending.empty() ? ": no end of a running job would make room for it" : silent);
   }
   const double in = std::chrono::duration<double>(*forecast.starts_at - now).count();
-  return "expected start: in " + duration_text(std::max(0.0, in)) + " (" +
-         format_time(*forecast.starts_at) + "), when " + names(forecast.awaited) +
-         (forecast.awaited.size() == 1 ? " has" : " have") + " ended by their own word" + silent;
+  const std::string when = "expected start: in " + duration_text(std::max(0.0, in)) + " (" +
+                           format_time(*forecast.starts_at) + "), when ";
+  if (forecast.awaited.empty()) {
+    return when + "the rules of queues make room for it, whether or not another job has ended";
+  }
+  return when + names(forecast.awaited) + (forecast.awaited.size() == 1 ? " has" : " have") +
+         " ended by their own word" + silent;
 }
 
 std::string plan_text(const PlanForecast& forecast, const Display& display, WallTime now) {

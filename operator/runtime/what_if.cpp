@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "common/check.h"
+#include "operator/api/training_queue.h"
+#include "operator/core/status_edit.h"
 #include "operator/core/words.h"
 
 namespace muster::runtime {
@@ -24,6 +26,8 @@ constexpr std::array kWatched{api::Kind::kTrainingJob,
 
 /// Nothing is missed here, so nothing has to be looked at again soon.
 constexpr seconds kResync{24 * 3600};
+/// However far is looked ahead, a pod that is starting has its place: nobody here starts it.
+constexpr seconds kPodStartTimeout{10LL * 365 * 24 * 3600};
 /// Turns of the loop in one run(): a bound, far above what any cluster takes.
 constexpr int kMostTurns = 100'000;
 
@@ -79,6 +83,12 @@ std::vector<api::Node> nodes_among(const std::vector<Json>& objects) {
   return nodes;
 }
 
+std::optional<WallTime> deadline_of(const api::TrainingJob& job) {
+  const auto& start = job.status.start_time;
+  const auto left = start ? core::deadline_left(job, *start) : std::nullopt;
+  return left ? std::optional(*start + *left) : std::nullopt;
+}
+
 WhatIf::WhatIf(WallTime now, NewPods new_pods, const api::PriceList* prices)
     : new_pods_(new_pods),
       prices_(prices),
@@ -98,6 +108,7 @@ LoopOptions WhatIf::loop_options() {
   options.sees_queues = true;
   options.sees_topologies = true;
   options.resync = kResync;
+  options.pod_start_timeout = kPodStartTimeout;
   options.prices = prices_;
   return options;
 }
@@ -238,6 +249,17 @@ std::optional<api::TrainingJob> WhatIf::job(const api::ObjectKey& key) const {
   const auto found = all->second.find(key);
   if (found == all->second.end()) return std::nullopt;
   return api::read_training_job(found->second).first;
+}
+
+seconds WhatIf::longest_sparing() const {
+  seconds longest = core::words::kSparedFor;
+  const auto queues = objects_.find(api::Kind::kTrainingQueue);
+  if (queues == objects_.end()) return longest;
+  for (const auto& [key, object] : queues->second) {
+    const auto& rules = api::read_training_queue(object).first.spec.preemption;
+    longest = std::max(longest, seconds(rules.minimum_run_seconds));
+  }
+  return longest;
 }
 
 std::optional<api::JobCost> WhatIf::cost_until(const api::ObjectKey& key, WallTime then) const {

@@ -21,6 +21,8 @@ namespace muster::runtime {
 bool is_of_kind(const Json& object, std::string_view kind);
 /// Those of `objects` that are nodes and can be read, in their order.
 std::vector<api::Node> nodes_among(const std::vector<Json>& objects);
+/// When spec.activeDeadlineSeconds end it; absent without them, or before its start.
+std::optional<WallTime> deadline_of(const api::TrainingJob& job);
 
 /// Threads: one.
 class WhatIf {
@@ -55,6 +57,8 @@ class WhatIf {
   /// With the status that the operator has given them.
   std::map<api::ObjectKey, api::TrainingJob> jobs() const;
   std::optional<api::TrainingJob> job(const api::ObjectKey& key) const;
+  /// So long at most a job that runs now is spared from giving way to others.
+  seconds longest_sparing() const;
   /// What the job will have cost by then, should it keep the places it has; absent: that is not
   /// counted.
   std::optional<api::JobCost> cost_until(const api::ObjectKey& job, WallTime then) const;

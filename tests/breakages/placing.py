@@ -130,6 +130,12 @@ BREAKAGES = [
              "  least.count = gang.min;\n  const auto caps = claim.head.caps(rooms_);\n",
              "  least.count = gang.min;\n  least.required_level.clear();\n  const auto caps = claim.head.caps(rooms_);\n", "test_queue"),
     Breakage("who has places that its status does not show yet gives way first", QUEUE, "    holder.ran = seconds(0);\n", "", "test_queue"),
+    Breakage("a pod that is starting loses its place in a plan that looks far ahead", "operator/runtime/what_if.cpp",
+             "options.pod_start_timeout = kPodStartTimeout;", "options.pod_start_timeout = std::min(kPodStartTimeout, seconds(3600));", "test_cli_plan"),
+    Breakage("a plan gives the end of another job as the start", "cli/plan_forecast.cpp", "    if (starts_before(end)) return;\n",
+             "    what_if_.run(std::max(seconds(0), std::chrono::ceil<seconds>(end - what_if_.now())));\n", "test_cli_plan"),
+    Breakage("a plan looks no further than the last known end", "cli/plan_forecast.cpp",
+             "starts_before(what_if_.now() + what_if_.longest_sparing())", "what_if_.longest_sparing() < seconds(0)", "test_cli_plan"),
     # Money
     Breakage("what was spent in one month counts in the next", SPENDING, "  if (since < begin) next.spent = 0;\n", "", "test_queue"),
     Breakage("a clock that was set back spends hours twice", SPENDING, "  next.updated_at = std::max(now, updated);",

@@ -297,6 +297,53 @@ TEST_CASE("who would have to give way is named") {
       page);
 }
 
+TEST_CASE("a job starts when another may be made to give way, and not with the next known end") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.node("b", "r2");
+  saved.queue("product", 4, "lab");
+  saved.queue("research", 0, "lab");
+  // Of these 100 s are left to run.
+  saved.cluster.objects.back()["spec"]["preemption"] = {{"minimumRunSeconds", 3700}};
+  saved.running("borrower", "a", 4, -1, "research");
+
+  SUBCASE("an end is known") { saved.running("other", "b", 4, 7200); }
+  SUBCASE("none is") { saved.running("other", "b", 4, -1); }
+
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 3, "product"));
+  CHECK_FALSE(told.starts_now);
+  REQUIRE(told.starts_at);
+  CHECK(*told.starts_at >= kReadAt + seconds(100));
+  CHECK(*told.starts_at <= kReadAt + seconds(110));
+  CHECK(told.awaited.empty());
+  CHECK(start_words(told, kReadAt).find("when the rules of queues make room") != std::string::npos);
+  CHECK(nodes_of(told) == "a a a");
+  REQUIRE(told.displaced.size() == 1);
+  CHECK(told.displaced[0].job == api::ObjectKey{"lab", "borrower"});
+}
+
+TEST_CASE("a pod that is starting will have started, however far a plan looks ahead") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.node("b", "r2");
+  saved.running("starting", "a", 4, -1);
+  for (Json& object : saved.cluster.objects) {
+    if (object["kind"] == "Pod") object["status"] = {{"phase", "Pending"}};
+    if (object["kind"] != "TrainingJob") continue;
+    std::erase_if(object["status"]["conditions"].get_ref<Json::array_t&>(),
+                  [](const Json& one) { return one["type"] == "Running"; });
+    object["status"]["startTime"] = format_time(kReadAt - seconds(60));
+  }
+  saved.running("other", "b", 4, 7200);
+
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 4));
+  REQUIRE(told.starts_at);
+  CHECK(*told.starts_at >= kReadAt + seconds(7140));
+  CHECK(nodes_of(told) == "b b b b");
+  CHECK(told.awaited == std::vector<api::ObjectKey>{{"lab", "other"}});
+  CHECK(told.displaced.empty());
+}
+
 TEST_CASE("a plan says the same each time, and changes nothing of what it was given") {
   SavedCluster saved;
   saved.node("a", "r1");
