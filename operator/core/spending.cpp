@@ -18,6 +18,8 @@ using std::chrono::sys_days;
 constexpr seconds kRateLookInterval{60};
 /// What is spent is written once in so long although nothing else changes, for people to read.
 constexpr seconds kSpentWriteInterval{600};
+/// Clocks of two operators differ by less. A time that lies further ahead is of one that was wrong.
+constexpr seconds kClocksDiffer{3600};
 
 const char* period_text(BudgetPeriod period) {
   switch (period) {
@@ -61,6 +63,10 @@ api::Billionths rate_of(const api::QueueBudget& budget, const std::string& queue
   return rate;
 }
 
+WallTime not_ahead(const std::optional<WallTime>& time, WallTime now) {
+  return time && *time - now <= kClocksDiffer ? *time : now;
+}
+
 }  // namespace
 
 WallTime period_start(BudgetPeriod period, WallTime now) {
@@ -95,11 +101,13 @@ api::QueueSpending spending_until(const api::QueueBudget& budget,
   next.since = next.updated_at = now;
   if (!before || before->currency != budget.currency) return next;
   const WallTime begin = period_start(budget.period, now);
-  const WallTime since = before->since.value_or(now);
+  const auto end = next_period(budget.period, now);
+  const WallTime since = not_ahead(before->since, now);
+  const bool is_of_later = since != before->since && end && before->since >= *end;
   next = *before;
   next.since = std::max(since, begin);
-  if (since < begin) next.spent = 0;
-  const WallTime updated = before->updated_at.value_or(now);
+  if (since < begin || is_of_later) next.spent = 0;
+  const WallTime updated = not_ahead(before->updated_at, now);
   // Of a clock that was set back, no second is counted twice.
   next.updated_at = std::max(now, updated);
   const WallTime from = std::max(updated, begin);
@@ -135,7 +143,7 @@ std::optional<api::QueueSpending> queue_spending(const api::TrainingQueue& objec
   next.rate_per_hour = rate_of(*budget, object.meta.name, holders, next.unknown);
   next.unknown = head_of(next.unknown, words::kMaxMessageBytes);
   const bool is_news = !before || before->since != next.since || before->unknown != next.unknown ||
-                       rate_before != next.rate_per_hour ||
+                       next.updated_at < before->updated_at || rate_before != next.rate_per_hour ||
                        is_spent(*budget, *before) != is_spent(*budget, next) ||
                        (next.spent != before->spent &&
                         *next.updated_at - before->updated_at.value_or(now) >= kSpentWriteInterval);
@@ -153,8 +161,8 @@ std::optional<seconds> until_spending_news(const api::TrainingQueue& object, Wal
   if (const auto next = next_period(budget->period, now)) {
     at_most(std::chrono::ceil<seconds>(*next - now));
   }
-  if (spending.rate_per_hour == 0) return until;
   at_most(kRateLookInterval);
+  if (spending.rate_per_hour == 0) return until;
   if (!is_spent(*budget, spending)) {
     const double hours =
         api::plain(budget->amount - spending.spent) / api::plain(spending.rate_per_hour);

@@ -137,7 +137,12 @@ BREAKAGES = [
     Breakage("a plan looks no further than the last known end", "cli/plan_forecast.cpp",
              "starts_before(what_if_.now() + what_if_.longest_sparing())", "what_if_.longest_sparing() < seconds(0)", "test_cli_plan"),
     # Money
-    Breakage("what was spent in one month counts in the next", SPENDING, "  if (since < begin) next.spent = 0;\n", "", "test_queue"),
+    Breakage("a budget is not looked at again while nothing costs anything", SPENDING,
+             "  at_most(kRateLookInterval);\n  if (spending.rate_per_hour == 0) return until;\n",
+             "  if (spending.rate_per_hour == 0) return until;\n  at_most(kRateLookInterval);\n", "test_queue"),
+    Breakage("a time that a wrong clock wrote holds a budget up", SPENDING, "time && *time - now <= kClocksDiffer", "time && kClocksDiffer.count() > 0", "test_queue"),
+    Breakage("a time that a wrong clock wrote stays written", SPENDING, "next.updated_at < before->updated_at || ", "", "test_queue"),
+    Breakage("what was spent in one month counts in the next", SPENDING, "  if (since < begin || is_of_later) next.spent = 0;\n", "  if (is_of_later) next.spent = 0;\n", "test_queue"),
     Breakage("a clock that was set back spends hours twice", SPENDING, "  next.updated_at = std::max(now, updated);",
              "  next.updated_at = now;", "test_queue"),
     Breakage("a budget that is spent stops nobody", PASS, "found->second->spent.empty()) continue;",

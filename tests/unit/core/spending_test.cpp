@@ -72,7 +72,7 @@ TEST_CASE("what is spent is the rate times the time, and begins anew with the pe
   CHECK(next_day.spent == 2 * kOne);
   CHECK(next_day.since == at("2026-11-24T00:00:00Z"));
   // A clock that was set back counts nothing twice, another currency nothing of the old one.
-  CHECK(core::spending_until(budget, later, noon) == later);
+  CHECK(core::spending_until(budget, later, noon + std::chrono::hours(2)) == later);
   const api::QueueBudget other{"USD", 10 * kOne, BudgetPeriod::kDay};
   CHECK(core::spending_until(other, later, noon).spent == 0);
 }
@@ -113,6 +113,52 @@ TEST_CASE(
         unknown);
   queue.spec.budget.reset();
   CHECK_FALSE(core::queue_status(queue, core::queue_of(queue, {}), two, 0, now).budget.has_value());
+}
+
+TEST_CASE("a budget is looked at again although nothing costs anything now") {
+  // A price begins with an hour of the week, and nobody tells of it.
+  api::TrainingQueue queue = queue_with(10, BudgetPeriod::kForever);
+  const WallTime now = at("2026-11-23T12:00:00Z");
+  queue.status.budget = core::queue_spending(queue, {holder("a", 0)}, now);
+  REQUIRE(queue.status.budget->rate_per_hour == 0);
+  CHECK(core::until_spending_news(queue, now) == seconds(60));
+}
+
+TEST_CASE("what was counted by a clock that ran ahead does not hold the budget up") {
+  const WallTime noon = at("2026-11-23T12:00:00Z");
+  api::QueueBudget budget{"EUR", 10 * kOne, BudgetPeriod::kMonth};
+  api::QueueSpending ahead;
+  ahead.currency = "EUR";
+  ahead.spent = 4 * kOne;
+  ahead.rate_per_hour = 2 * kOne;
+  ahead.since = at("2026-11-01T00:00:00Z");
+  ahead.updated_at = noon + std::chrono::hours(48);
+  auto counted = core::spending_until(budget, ahead, noon);
+  CHECK(counted.updated_at == noon);
+  CHECK(counted.spent == 4 * kOne);
+  counted = core::spending_until(budget, counted, noon + std::chrono::hours(1));
+  CHECK(counted.spent == 6 * kOne);
+  // It is written, or each look would count from its own time.
+  api::TrainingQueue queue = queue_with(10, BudgetPeriod::kMonth);
+  queue.status.budget = ahead;
+  CHECK(core::queue_spending(queue, {holder("a", 2 * kOne)}, noon)->updated_at == noon);
+  // Clocks differ by moments.
+  ahead.updated_at = noon + seconds(3600);
+  CHECK(core::spending_until(budget, ahead, noon) == ahead);
+  // Of a period that has not begun nothing can be spent, and the message names this one's end.
+  ahead.since = ahead.updated_at = at("2027-03-05T00:00:00Z");
+  ahead.spent = 20 * kOne;
+  counted = core::spending_until(budget, ahead, noon);
+  CHECK(counted.spent == 0);
+  CHECK(counted.since == noon);
+  CHECK(counted.updated_at == noon);
+  CHECK(counted.rate_per_hour == 2 * kOne);
+  // Where there are no periods, what was spent stays spent.
+  budget.period = BudgetPeriod::kForever;
+  counted = core::spending_until(budget, ahead, noon);
+  CHECK(counted.spent == 20 * kOne);
+  CHECK(counted.since == noon);
+  CHECK(counted.updated_at == noon);
 }
 
 TEST_CASE("all jobs of a queue whose budget is spent stop, and none of another") {
