@@ -17,21 +17,21 @@ constexpr std::size_t kMaxQueueResources = 64;
 constexpr std::size_t kMaxQueueNamespaces = 256;
 constexpr std::size_t kMaxQueueConditions = 32;
 constexpr std::size_t kMaxSpendingTextBytes = 1024;
-constexpr std::int64_t kMostOfAResource = 1'000'000'000'000'000;  // 1P
+/// In the units that amounts are counted in: of cpu, of which these are thousandths, 1P. Sums of
+/// them stay exact up to two, and are bounded above that (queue_quota.cpp).
+constexpr std::int64_t kMostOfAResource = 1'000'000'000'000'000'000;  // 1E
 constexpr JsonReader::Range kGeneration = {0, kMaxExactInteger};
 constexpr JsonReader::Range kJobs = {0, INT32_MAX};
 constexpr JsonReader::Range kLeastRun = {0, 30 * 24 * 3600};
-
-std::int64_t most_of(const std::string& resource) {
-  return resource == "cpu" ? kMostOfAResource * 1000 : kMostOfAResource;
-}
 
 void read_amount_of(JsonReader& in, const Json& json, const char* field,
                     const std::string& resource, std::int64_t& out) {
   std::int64_t amount = 0;
   read_quantity(in, json, field, amount,
                 [&](const std::string& text) { return parse_amount(resource, text); });
-  if (in.status() && amount > most_of(resource)) in.fail(field, "must be from 0 to 1P");
+  if (in.status() && amount > kMostOfAResource) {
+    in.fail(field, resource == "cpu" ? "must be from 0 to 1P" : "must be from 0 to 1E");
+  }
   if (in.status()) out = amount;
 }
 

@@ -98,7 +98,7 @@ TEST_CASE("a queue that cannot be right is refused") {
   };
   CHECK(code_with(resource({{"nominal", "-1"}})) == 422);
   CHECK(code_with(resource({{"nominal", -1}})) == 422);
-  CHECK(code_with(resource({{"nominal", "2P"}})) == 422);
+  CHECK(code_with(resource({{"nominal", "2E"}})) == 422);
   CHECK(code_with(resource({{"nominal", nullptr}})) == 422);
   CHECK(code_with(resource({{"borrowingLimit", "1"}})) == 422);
   CHECK(code_with(resource({{"name", "a/b/c"}})) == 422);

@@ -62,8 +62,12 @@ TEST_CASE("what cannot be a queue is refused with the field and what would be ri
         "spec.resources[0].nominal: \"-1\" is negative");
   CHECK(queue_refusal(with_resources(R"([{"name": "cpu", "nominal": -1}])"))
             .starts_with("spec.resources[0].nominal: must be from 0"));
-  CHECK(queue_refusal(with_resources(R"([{"name": "pods", "nominal": "2P"}])")) ==
+  CHECK(queue_refusal(with_resources(R"([{"name": "pods", "nominal": "2E"}])")) ==
+        "spec.resources[0].nominal: must be from 0 to 1E");
+  CHECK(queue_refusal(with_resources(R"([{"name": "cpu", "nominal": "2P"}])")) ==
         "spec.resources[0].nominal: must be from 0 to 1P");
+  // Ten thousand nodes of 256 GiB have more than 2 PB.
+  CHECK(queue_refusal(with_resources(R"([{"name": "memory", "nominal": "2Pi"}])")).empty());
   CHECK(queue_refusal(with_resources(R"([{"name": "cpu", "nominal": 1.5}])"))
             .starts_with("spec.resources[0].nominal: must be an integer or a quantity in quotes"));
   CHECK(queue_refusal(
