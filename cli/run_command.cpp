@@ -293,7 +293,7 @@ int run_command(const RunOptions& options) {
   }
   const std::string output =
       options.output.empty() ? "muster-out/" + local->job.meta.name : options.output;
-  if (const Status paths = check_paths(*local, output); !paths) return refuse(paths.error());
+  if (const Status paths = check_paths(*local, output); !paths) return tell_error(paths.error());
   RunOptions priced = options;
   if (!options.price_list.empty()) {
     auto prices = runtime::read_price_file(options.price_list);

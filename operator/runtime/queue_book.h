@@ -48,7 +48,7 @@ class QueueBook {
   std::string why_unknown(MonoTime now) const;
   /// Whether all are about to be known, or to be given up: until then nobody knows which queue a
   /// job that names none is in.
-  bool are_awaited() const { return !synced() && !was_unknown_; }
+  bool are_awaited() const { return !synced() && wait_.due().has_value(); }
   /// Once: whether that has begun.
   bool turned_unknown(MonoTime now);
   std::vector<core::Queue> queues(WallTime now) const;

@@ -42,6 +42,13 @@ class Pictures {
   TempDirectory directory_;
 };
 
+Bytes image_of(const Dataset& set, std::size_t index) {
+  Bytes buffer;
+  const auto image = read_image(set, index, buffer);
+  REQUIRE_MESSAGE(image, image.error().message());
+  return {image->begin(), image->end()};
+}
+
 }  // namespace
 
 TEST_CASE("classes and pictures come in the order of their names, and what is hidden counts not") {
