@@ -24,6 +24,13 @@ Json container_status(const char* state, Json content) {
   return Json::array({Json{{"name", "worker"}, {"state", {{state, std::move(content)}}}}});
 }
 
+/// Of a worker whose checkpoints are never lost.
+void tell_step(ProgressReport& report, std::int64_t step) {
+  report.step = step;
+  report.checkpoint_step = step / 10 * 10;
+  if (report.attempt > 0) report.restored_step = report.checkpoint_step;
+}
+
 }  // namespace
 
 Cluster::Cluster(std::uint64_t seed, bool drains, ManualClock& clock, embedded::ApiServer& server)
@@ -585,7 +592,7 @@ std::vector<ProgressReport> Cluster::honest_reports() {
     report.job = std::string(kNamespace) + "/" + owner->name;
     report.slot = std::max(pod.slot(), 0);
     report.attempt = std::max(pod.attempt(), 0);
-    report.step = steps_[owner->uid];
+    tell_step(report, steps_[owner->uid]);
     crews_.tell(report, pod, owner->uid);
     reports.push_back(std::move(report));
   }
@@ -768,10 +775,8 @@ ProgressReport Cluster::report() {
     report.slot = std::max(pod.slot(), 0);
     report.attempt = std::max(pod.attempt(), 0);
     auto& step = steps_[owner->uid];
-    report.step = step += static_cast<std::int64_t>(rng_.below(20));
-    report.checkpoint_step = step / 10 * 10;
+    tell_step(report, step += static_cast<std::int64_t>(rng_.below(20)));
     report.checkpoint_durable = pod.meta.uid.back() % 2 == 0;
-    if (report.attempt > 0) report.restored_step = step / 10 * 10;
     report.loss = "0.5";
     report.membership_epoch = 0;
     report.members.clear();
