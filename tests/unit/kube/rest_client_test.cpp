@@ -159,7 +159,7 @@ TEST_CASE("a watch asks for bookmarks and an end") {
 
 TEST_CASE("writes go where they belong, in their format") {
   Setup s;
-  for (int i = 0; i < 4; ++i) s.transport.answer(i == 0 ? 201 : 200, R"({"metadata":{}})");
+  for (int i = 0; i < 5; ++i) s.transport.answer(i == 0 ? 201 : 200, R"({"metadata":{}})");
   const Json object = {{"metadata", {{"name", "a"}}}};
 
   const auto made = s.client->create(Kind::kPod, "ns", object);
