@@ -13,8 +13,6 @@ namespace muster::cli {
 using muster::parse_yaml;
 
 inline constexpr std::size_t kMaxManifestBytes = YamlBounds{}.bytes_max;
-inline constexpr std::size_t kMaxYamlNodes = YamlBounds{}.nodes_max;
-inline constexpr int kMaxYamlDepth = YamlBounds{}.depth_max;
 
 /// As which file standard input is given.
 inline constexpr const char* kStandardInput = "-";

@@ -115,7 +115,6 @@ class Shares {
     panel_tasks_ = (panels.end - panels.begin + panels_task_ - 1) / panels_task_;
   }
   std::size_t count() const { return (rows_ + rows_task_ - 1) / rows_task_ * panel_tasks_; }
-  std::size_t rows_task() const { return rows_task_; }
   Share operator[](std::size_t index) const {
     const std::size_t panel = panels_.begin + index % panel_tasks_ * panels_task_;
     const std::size_t row = index / panel_tasks_ * rows_task_;

@@ -124,7 +124,6 @@ class Inventory {
   /// What keeps pods off a node for a while refuses none from now on: that it is not ready, or
   /// cordoned, and the cluster's own taints. Before any shape is asked for, and not in a trial.
   void count_closed_for_a_while();
-  bool counts_closed_for_a_while() const { return counts_closed_; }
 
   enum class Update {
     kNothing,  ///< it was as it is

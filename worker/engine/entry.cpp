@@ -537,13 +537,6 @@ Result<std::int64_t> Greetings::confirm(MonoTime deadline) {
   return newest;
 }
 
-Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
-                                                 const Greeting& own, const GreetingBounds& bounds,
-                                                 MonoTime deadline) {
-  MUSTER_ASSIGN_OR_RETURN(Greetings greetings, Greetings::begin(communicator, own, bounds));
-  return greetings.finish(deadline);
-}
-
 std::vector<Telling> plan_checks(const std::vector<Greeting>& greetings) {
   std::vector<int> know, train;
   for (std::size_t r = 0; r < greetings.size(); ++r) {

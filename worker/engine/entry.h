@@ -153,10 +153,6 @@ class Greetings {
   explicit Greetings(std::unique_ptr<Told> told);
   std::unique_ptr<Told> told_;
 };
-/// Begins and finishes.
-Result<std::vector<Greeting>> exchange_greetings(comm::Communicator& communicator,
-                                                 const Greeting& own, const GreetingBounds& bounds,
-                                                 MonoTime deadline);
 
 /// One rank tells another.
 struct Telling {

@@ -217,11 +217,6 @@ void Membership::mark_dead(MonoTime now, WorkerId id) {
   is_beat_due_ = true;
 }
 
-void Membership::suspect(MonoTime now, int slot) {
-  const Seat* seat = find_slot(view_, slot);
-  if (seat != nullptr && seat->id != self_.id) send(seat->id, make_beat(now));
-}
-
 void Membership::set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest) {
   std::sort(ready.begin(), ready.end());
   self_.trainers = std::move(ready);

@@ -127,8 +127,6 @@ class Membership {
   /// `id` cannot open what this worker says. Nothing proves that it is `id`, or one of this job:
   /// it counts only while nobody who trains is heard.
   void unauthorized(MonoTime now, WorkerId id);
-  /// Something about `slot` looks wrong: it is asked at once.
-  void suspect(MonoTime now, int slot);
   /// The trainers of this worker that are ready now, and what they are about.
   void set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest);
   /// This worker's trainers train in the view of `epoch`: all of its members are connected.
