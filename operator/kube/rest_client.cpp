@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "operator/api/fields.h"
 #include "operator/kube/api_client.h"
 
 namespace muster::kube {
@@ -34,15 +35,6 @@ const std::string* text_member(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
-}
-
-/// Cuts at the bound, and never inside a UTF-8 sequence.
-std::string cut(std::string text) {
-  if (text.size() <= kMaxMessageBytes) return text;
-  std::size_t end = kMaxMessageBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  text.resize(end);
-  return text;
 }
 
 ErrorCode code_of(int http_code, const std::string& reason) {
@@ -82,7 +74,7 @@ Error error_of(const HttpResponse& response) {
     if (const auto* text = text_member(*body, "reason")) reason = *text;
   }
   if (message.empty()) message = "HTTP " + std::to_string(response.code) + " without a message";
-  const Error error(code_of(response.code, reason), cut(std::move(message)));
+  const Error error(code_of(response.code, reason), api::cut(message, kMaxMessageBytes));
   if (!response.retry_after) return error;
   const auto asked = std::clamp<seconds::rep>(response.retry_after->count(), 0, kMaxRetryAfter);
   return error.with_retry_after(static_cast<int>(asked));
@@ -204,9 +196,9 @@ class RestClient final : public ApiClient {
     auto body = parse_json(response.body, left_out);
     if (!body || !body->is_object()) {
       // A proxy's page, or an answer that was cut: the same request may do better later.
-      return Error(ErrorCode::kUnavailable,
-                   cut("HTTP " + std::to_string(response.code) + " with a body that is no object" +
-                       (body ? "" : ": " + body.error().message())));
+      return Error(ErrorCode::kUnavailable, "HTTP " + std::to_string(response.code) +
+                                                " with a body that is no object" +
+                                                (body ? "" : ": " + body.error().message()));
     }
     return std::move(*body);
   }

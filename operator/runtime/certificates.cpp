@@ -10,15 +10,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "common/contract.h"
+#include "common/file.h"
 #include "common/log.h"
 
 namespace muster::runtime {
@@ -250,24 +248,9 @@ Result<std::string> cross_sign(const Authority& next, const Authority& previous)
   return pem_of(made.get());
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const int number = errno;
-    return Error(number == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-                 path + ": " + std::strerror(number));
-  }
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return Error(ErrorCode::kIo, path + ": " + std::strerror(errno));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) return Error(ErrorCode::kInvalid, path + " is over 64 KiB");
-  return text;
-}
-
 /// An absent file is an empty text.
 Result<std::string> read_optional(const std::string& path) {
-  auto text = read_file(path);
+  auto text = read_file(path, kMaxFileBytes);
   if (text || text.error().code() != ErrorCode::kNotFound) return text;
   return std::string();
 }
@@ -288,10 +271,11 @@ Result<MasterSecret> read_all(const std::string& directory) {
   const PairNames current{path(contract::kMasterCaCertificate), path(contract::kMasterCaKey)};
   const PairNames before{path(contract::kMasterPreviousCaCertificate),
                          path(contract::kMasterPreviousCaKey)};
-  MUSTER_ASSIGN_OR_RETURN(secret.authority.certificate, read_file(current.certificate));
-  MUSTER_ASSIGN_OR_RETURN(secret.authority.key, read_file(current.key));
+  MUSTER_ASSIGN_OR_RETURN(secret.authority.certificate,
+                          read_file(current.certificate, kMaxFileBytes));
+  MUSTER_ASSIGN_OR_RETURN(secret.authority.key, read_file(current.key, kMaxFileBytes));
   MasterKeys& keys = secret.master_keys;
-  MUSTER_ASSIGN_OR_RETURN(keys.current, read_file(path(contract::kMasterKey)));
+  MUSTER_ASSIGN_OR_RETURN(keys.current, read_file(path(contract::kMasterKey), kMaxFileBytes));
   MUSTER_ASSIGN_OR_RETURN(keys.previous, read_optional(path(contract::kMasterPreviousKey)));
   MUSTER_ASSIGN_OR_RETURN(secret.previous.certificate, read_optional(before.certificate));
   MUSTER_ASSIGN_OR_RETURN(secret.previous.key, read_optional(before.key));

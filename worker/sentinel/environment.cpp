@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 
 #include "common/contract.h"
+#include "common/file.h"
 #include "common/http/message.h"
 #include "common/messages.h"
 
@@ -215,19 +214,15 @@ Result<WorkerConfig> parse_environment(const EnvironmentLookup& lookup) {
 }
 
 Result<std::string> read_token(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return Error(ErrorCode::kIo, "token file " + path + ": " + std::strerror(errno));
+  const std::string name = "token file " + path;
+  const std::string should = "; it must hold the bearer token of the endpoint";
+  auto token = read_file(path, kMaxTokenBytes);
+  if (!token && token.error().code() == ErrorCode::kTooLarge) {
+    return Error(ErrorCode::kInvalid, name + " is over 16 KiB" + should);
   }
-  std::string token(kMaxTokenBytes + 1, '\0');
-  file.read(token.data(), static_cast<std::streamsize>(token.size()));
-  token.resize(static_cast<std::size_t>(file.gcount()));
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  if (token.empty() || token.size() > kMaxTokenBytes) {
-    return Error(ErrorCode::kInvalid, "token file " + path +
-                                          (token.empty() ? " is empty" : " is over 16 KiB") +
-                                          "; it must hold the bearer token of the endpoint");
-  }
+  if (!token) return Error(ErrorCode::kIo, "token file " + token.error().message());
+  while (token->ends_with('\n') || token->ends_with('\r')) token->pop_back();
+  if (token->empty()) return Error(ErrorCode::kInvalid, name + " is empty" + should);
   return token;
 }
 

@@ -102,7 +102,7 @@ TEST_CASE(
   for (const char* file : {"ca.crt", "ca.key", "master-key"}) {
     const CertificateWorld other;
     fs::remove(other.directory + "/" + file);
-    CHECK(other.wrong() == std::string(file) + ": No such file or directory");
+    CHECK(other.wrong() == std::string(file) + ": cannot open: No such file or directory");
   }
   world.write("master-key", std::string(63, '7'));
   CHECK(world.wrong() == "master-key must hold 64 hexadecimal digits");
@@ -117,7 +117,7 @@ TEST_CASE(
   world.write("ca.crt", test::server_of(world.ca).certificate);
   CHECK(world.wrong() == "ca.crt is not the certificate of a CA");
   world.write("ca.crt", std::string(65 * 1024, 'x'));
-  CHECK(world.wrong() == "ca.crt is over 64 KiB");
+  CHECK(world.wrong() == "ca.crt: is larger than 65536 bytes");
   world.write("ca.crt", world.ca.certificate);
   world.write("ca.key", "secret-garbage");
   CHECK(world.wrong() == "ca.key holds no unencrypted private key in PEM");

@@ -402,7 +402,7 @@ TEST_CASE("a port in use and a missing token file have their exit codes") {
   world.extra = {"MUSTER_TOKEN_FILE=/nowhere/token"};
   CHECK(world.run("wait") == contract::exit_code::kUsage);
   CHECK(world.last_word() ==
-        "MUSTER_TOKEN_FILE: token file /nowhere/token: No such file or directory");
+        "MUSTER_TOKEN_FILE: token file /nowhere/token: cannot open: No such file or directory");
 }
 
 TEST_CASE("a worker that is given no thread ends with a sentence") {
