@@ -13,6 +13,7 @@
 #include "common/utf8.h"
 #include "worker/data/csv_records.h"
 #include "worker/data/file.h"
+#include "worker/data/permutation.h"
 #include "worker/data/table_file.h"
 
 namespace muster::data {
@@ -386,6 +387,11 @@ Result<Dataset> read_table(const TableBytes& bytes, const CsvSource& source, con
   table.count = table.labels.size();
   if (table.count == 0) {
     return bad_data(source.path, ErrorCode::kInvalid, "has no row behind the names of its columns");
+  }
+  if (table.count > Permutation::kMostSamples) {
+    return bad_data(source.path, ErrorCode::kTooLarge,
+                    "has " + std::to_string(table.count) + " rows; at most " +
+                        std::to_string(Permutation::kMostSamples) + " are read, so leave rows out");
   }
   if (encoded.is_held()) {
     table.values = encoded.take_values();

@@ -7,7 +7,7 @@ namespace muster::data {
 
 Permutation::Permutation(std::uint64_t seed, std::uint32_t epoch, std::uint64_t n)
     : seed_(seed), n_(n), epoch_(epoch), half_bits_(1) {
-  MUSTER_CHECK(n >= 1 && n <= std::uint64_t{1} << 32);
+  MUSTER_CHECK(n >= 1 && n <= kMostSamples);
   while (std::uint64_t{1} << (2 * half_bits_) < n) ++half_bits_;
 }
 

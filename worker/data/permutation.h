@@ -13,8 +13,9 @@ namespace muster::data {
 class Permutation {
  public:
   static constexpr int kRounds = 6;
+  static constexpr std::uint64_t kMostSamples = std::uint64_t{1} << 32;
 
-  /// Requires 1 <= n <= 2^32.
+  /// Requires 1 <= n <= kMostSamples.
   Permutation(std::uint64_t seed, std::uint32_t epoch, std::uint64_t n);
   std::uint64_t size() const { return n_; }
   /// Requires position < n.

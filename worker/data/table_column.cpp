@@ -4,7 +4,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 #include "common/check.h"
 #include "common/utf8.h"
@@ -36,10 +38,21 @@ std::string_view digits_of(std::string_view field) {
   return text.find_first_not_of("0123456789+-.eE") == std::string_view::npos ? text : "";
 }
 
+/// A number that is nearer to 0 than any double is 0: from_chars takes none that is out of range.
+std::optional<double> double_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size()) return std::nullopt;
+  if (error == std::errc()) return value;
+  const bool is_tiny = error == std::errc::result_out_of_range &&
+                       std::abs(std::strtod(std::string(text).c_str(), nullptr)) < 1;
+  return is_tiny ? std::optional(0.0) : std::nullopt;
+}
+
 /// The number of a field that float_of() takes, before it is rounded to a float: those of dates and
 /// keys differ in digits that a float does not have.
 std::optional<double> exact_number_of(std::string_view field) {
-  return float_of(field) ? number_of<double>(digits_of(field)) : std::nullopt;
+  return float_of(field) ? double_of(digits_of(field)) : std::nullopt;
 }
 
 }  // namespace
@@ -55,7 +68,7 @@ std::optional<float> float_of(std::string_view field) {
   const std::string_view text = digits_of(field);
   if (const auto value = number_of<float>(text)) return value;
   // Nearer to 0 than to any other float.
-  const auto wide = number_of<double>(text);
+  const auto wide = double_of(text);
   return wide && std::abs(*wide) < 1 ? std::optional(0.0F) : std::nullopt;
 }
 

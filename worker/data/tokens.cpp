@@ -8,14 +8,13 @@
 
 #include "common/check.h"
 #include "worker/data/dataset.h"
+#include "worker/data/permutation.h"
 
 namespace muster::data {
 namespace {
 
 /// Tokens that are read at once.
 constexpr std::size_t kPieceTokens = 32'768;
-/// Of one set: positions of a keyed permutation.
-constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 32;
 
 std::uint32_t little_endian(std::span<const std::uint8_t> bytes) {
   std::uint32_t value = 0;
@@ -194,10 +193,11 @@ Result<Dataset> load_tokens(const TokenSource& source) {
   }
   Dataset dataset;
   dataset.count = (shards->size() - 1) / context;
-  if (dataset.count > kMaxSamples) {
+  if (dataset.count > Permutation::kMostSamples) {
     return bad_data(source.paths[0] + more, ErrorCode::kTooLarge,
                     "has " + std::to_string(dataset.count) + " samples; at most " +
-                        std::to_string(kMaxSamples) + " are read, so leave shards out");
+                        std::to_string(Permutation::kMostSamples) +
+                        " are read, so leave shards out");
   }
   dataset.features = context;
   dataset.targets = context;

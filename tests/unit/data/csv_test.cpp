@@ -61,8 +61,9 @@ TEST_CASE("one column of a table is the label, the others are features in their 
 }
 
 TEST_CASE("numbers become the nearest float, whatever their spelling") {
-  const Dataset table = table_of("a,b,c,d,e,f,label\n0.1, +7\t,1e-60,16777217,-0,.5,1");
-  CHECK(table.values == std::vector<float>{0.1F, 7, 0, 16777216, 0, 0.5F});
+  const Dataset table = table_of("a,b,c,d,e,f,g,label\n0.1, +7\t,1e-60,16777217,-0,.5,3.1e-5000,1");
+  CHECK(table.values == std::vector<float>{0.1F, 7, 0, 16777216, 0, 0.5F, 0});
+  CHECK(wrong_with("a,label\n1e400,0\n").find("must be a decimal number") != std::string::npos);
 }
 
 TEST_CASE("lines end as they like, empty ones are none, and fields may be quoted") {
