@@ -582,7 +582,10 @@ Status Trainer::describe_model(std::span<const float> parameters) {
   MUSTER_RETURN_IF_ERROR(keep(contract::kVocabularyFile, files.tokens));
   MUSTER_RETURN_IF_ERROR(keep(contract::kMergesFile, files.merges));
   // Without a vocabulary nobody knows what other tokens than bytes stand for.
-  if (train_.shards && !vocabulary_) return sync_directory(config_.checkpoint_path);
+  if (train_.shards && !vocabulary_) {
+    MUSTER_RETURN_IF_ERROR(keep(contract::kSampleFile, ""));
+    return sync_directory(config_.checkpoint_path);
+  }
   // Each token takes a pass over a whole context.
   SampleOptions options{config_.seed,
                         std::clamp<std::size_t>(kSampleWork / whole_.targets(), 64, 512)};
