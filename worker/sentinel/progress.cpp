@@ -103,7 +103,10 @@ void ProgressBook::add(int process, const SummaryMessage& message) {
   report_.step = message.step;
   if (!message.is_final) return;
   has_news_ = true;
-  report_.loss = decimal(message.loss);
+  // Who has made no step since the checkpoint knows no loss: that of an earlier attempt stands.
+  if (message.step > std::max<std::int64_t>(0, message.restored_step)) {
+    report_.loss = decimal(message.loss);
+  }
   if (message.accuracy >= 0) report_.accuracy = decimal(message.accuracy);
   report_.model_sha256 = message.model_sha256;
   if (!message.complete) report_.checkpoint_step = message.step;

@@ -102,6 +102,19 @@ TEST_CASE("a loss that is no number is not reported as one") {
   CHECK(book.report().loss.empty());
 }
 
+TEST_CASE("who ends without a step since its checkpoint reports no loss") {
+  SummaryMessage message;
+  message.is_final = message.complete = true;
+  message.restored_step = message.step = 500;
+  ProgressBook book("ns/job", 0, 0, 1);
+  book.add(0, message);
+  CHECK(book.report().loss.empty());
+  message.step = 501;
+  message.loss = 0.25;
+  book.add(0, message);
+  CHECK(book.report().loss == "0.2500");
+}
+
 TEST_CASE(
     "the termination message fits, even with the longest path and with thousands of members") {
   ProgressReport report;
