@@ -147,7 +147,11 @@ GangView view_gang(const JobSnapshot& snapshot) {
       view.stale.push_back(&pod);
     }
   }
-  std::sort(view.stale.begin(), view.stale.end(), by_name);
+  // Worker 0 last: asked to stop before the others, it would leave them, and its files, alone.
+  std::sort(view.stale.begin(), view.stale.end(), [](const api::Pod* a, const api::Pod* b) {
+    const bool is_a_last = a->slot() == 0, is_b_last = b->slot() == 0;
+    return is_a_last != is_b_last ? is_b_last : by_name(a, b);
+  });
   std::sort(view.owned.begin(), view.owned.end(), by_name);
   return view;
 }

@@ -27,6 +27,7 @@ MembershipOptions quick() {
   MembershipOptions options;
   options.one_observer = milliseconds(600);
   options.gather_leaves = milliseconds(200);
+  options.gather_files = milliseconds(400);
   options.gather_start = milliseconds(2'000);
   options.holder = milliseconds(2'000);
   options.probation = milliseconds(200);

@@ -39,6 +39,7 @@ struct MembershipOptions {
   milliseconds silence_most{900};
   milliseconds one_observer{1'000};  ///< how long one pair may not hear each other
   milliseconds gather_leaves{1'000};
+  milliseconds gather_files{3'000};  ///< the same, if the worker with the files is among them
   milliseconds gather_joins{100};
   milliseconds gather_start{30'000};  ///< for the others once the first trainer is ready
   milliseconds reform{100};           ///< a broken communicator may be explained by a death so long

@@ -137,9 +137,12 @@ void Membership::put_off_joiners(View& next) const {
 void Membership::drop_leavers(MonoTime now, View& next) {
   std::size_t leaving = 0, done = 0;
   bool is_held = !has_trainers(view_);
+  // Where all are asked, one after the other, those who are left without the files could not save.
+  milliseconds gather = options_.gather_leaves;
   for (const Seat& seat : next.seats) {
     if (is_leaving(seat.id)) {
       ++leaving;
+      if (seat.id.slot == 0) gather = options_.gather_files;
       continue;
     }
     if (is_done(seat.id)) ++done;
@@ -155,7 +158,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   }
   if (!leaves_since_) leaves_since_ = now;
   const bool is_turbulent = has_departed(next, Fate::kSilent);
-  if (is_turbulent || now - *leaves_since_ < options_.gather_leaves) return;
+  if (is_turbulent || now - *leaves_since_ < gather) return;
   if (!is_held) {
     // Without them nobody holds the state: first another must, and if none comes, all stop.
     next.stop = next.stop || now - *leaves_since_ >= options_.holder;

@@ -94,6 +94,11 @@ class Table {
   void step(std::int64_t made_in) { self_.stepped(now_, made_in); }
   /// The own trainers have told that they train in this view.
   void enter(std::int64_t entered) { self_.entered(entered); }
+  /// The own worker is asked to leave.
+  void leave() {
+    self_.leave(now_);
+    keep();
+  }
   void deny(int slot) {
     self_.unauthorized(now_, {slot, 0});
     keep();
@@ -629,6 +634,23 @@ TEST_CASE("newcomers do not come in the view in which somebody leaves") {
   CHECK(slots_of(view) == std::vector<int>{0, 1});
   CHECK(view.departed == std::vector<Departure>{{{2, 0}, Fate::kLeft}});
   CHECK(view.urgent_epoch < view.epoch);
+}
+
+TEST_CASE("who has the files stays for a while, in which others may be asked to stop, too") {
+  for (const bool are_all_asked : {false, true}) {
+    CAPTURE(are_all_asked);
+    Table table(0, {0, 1, 2});
+    table.leave();
+    table.pass(milliseconds(2'800), {{1, kPlain}, {2, kPlain}});
+    CHECK(table.sent<Prepare>(1).empty());
+    const Table::Tweak tweak = are_all_asked ? leaves : kPlain;
+    table.pass(milliseconds(300), {{1, tweak}, {2, tweak}});
+    table.promise(1);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    const View view = table.sent<Accept>(1)[0].view;
+    CHECK(view.stop == are_all_asked);
+    CHECK(slots_of(view) == (are_all_asked ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2}));
+  }
 }
 
 TEST_CASE("who alone holds the state leaves when another holds it, too") {
