@@ -305,11 +305,36 @@ class ChartTest(unittest.TestCase):
         declared = {one["name"]: one["expression"] for one in policy["variables"]}
         self.assertEqual(len(policy["validations"]), 11)
         for one in policy["validations"]:
-            unchanged = re.search(r"variables\.(\w+) == variables\.(old\w+) \|\||^oldObject != null \|\|", one["expression"])
+            unchanged = re.search(r"variables\.(\w+) == variables\.(old\w+) \|\||variables\.runsAsBefore \|\| authorizer",
+                                  one["expression"])
             self.assertTrue(unchanged, one["expression"])
             if unchanged.group(1):
                 _, before = declared[unchanged.group(2)].split(" : ")
                 self.assertEqual(before, declared[unchanged.group(1)].replace("object.", "oldObject."))
+
+    def test_whoever_changes_anything_of_a_job_but_its_size_and_turn_changes_what_it_runs(self):
+        policy = only(HELM.objects(overrides={"admissionPolicies": {"requireCreatePods": True}}),
+                      "ValidatingAdmissionPolicy", "muster-jobs")["spec"]
+        declared = {one["name"]: one["expression"] for one in policy["variables"]}
+        about_authors = [one["expression"] for one in policy["validations"] if "authorizer" in one["expression"]]
+        self.assertEqual(len(about_authors), 2)
+        for expression in about_authors:
+            self.assertIn("variables.runsAsBefore || authorizer", expression)
+            self.assertNotIn("oldObject", expression)
+        free = "k in ['count', 'min', 'max', 'growsTo'] || "
+        self.assertEqual(declared["runsAsBefore"], " && ".join([
+            "oldObject != null", "object.spec.?training == oldObject.spec.?training",
+            f"variables.worker.all(k, {free}k in variables.oldWorker", "variables.worker[k] == variables.oldWorker[k])",
+            f"variables.oldWorker.all(k, {free}k in variables.worker)"]))
+        self.assertEqual(declared["worker"], "dyn(object.spec).?worker.orValue({})")
+        self.assertEqual(declared["oldWorker"].split(" : "), ["oldObject == null ? {}", "dyn(oldObject.spec).?worker.orValue({})"])
+        (version,) = yaml.safe_load(read("crds/trainingjob.yaml"))["spec"]["versions"]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        self.assertLess({"count", "min", "max", "growsTo"}, set(spec["worker"]["properties"]))
+        # None of these says what program runs, or what it sees.
+        self.assertEqual(set(spec) - {"worker", "training"},
+                         {"restart", "topology", "scheduling", "queueName", "priorityClassName", "suspend",
+                          "activeDeadlineSeconds", "ttlSecondsAfterFinished", "managedBy"})
 
     def test_pods_keep_the_labels_that_their_selectors_look_for(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))

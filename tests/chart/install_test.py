@@ -206,6 +206,30 @@ class Installed(unittest.TestCase):
         self.assertEqual(code, 422, message)
         self.assertEqual(call("DELETE", JOBS + "/made", user="alice")[0], 200)
 
+    def test_s3_who_may_not_use_an_account_changes_nothing_of_what_runs_with_it(self):
+        # By an administrator; alice may use neither account.
+        made = job("guarded", serviceAccountName="guarded", env=[{"name": "A", "value": "1"}], min=1, max=4,
+                   resources={"cpu": "1", "memory": "1Gi"})
+        self.assertEqual(call("POST", JOBS, made)[0], 201)
+        self.addCleanup(call, "DELETE", JOBS + "/guarded")
+
+        def patch(body, user="alice"):
+            return call("PATCH", JOBS + "/guarded" + DRY, body, user, "application/merge-patch+json")
+
+        for worker in ({"command": ["evil"]}, {"args": ["evil"]}, {"image": "evil"}, {"env": [{"name": "A", "value": "2"}]},
+                       {"env": None}, {"initContainers": [{"name": "i", "command": ["evil"]}]},
+                       {"envFrom": [{"secretRef": {"name": "s"}}]}, {"count": 2, "command": ["evil"]}):
+            code, message = patch({"spec": {"worker": worker}})
+            self.assertEqual(code, 422, (worker, message))
+            self.assertIn('you may not use the service account "guarded", nor change what a job with it runs', message)
+            code, message = patch({"spec": {"worker": worker}}, "admin")
+            self.assertEqual(code, 200, (worker, message))
+        for spec in ({"suspend": True}, {"worker": {"count": 2, "max": 3}}, {"worker": {"min": None}}, {"priorityClassName": "high"},
+                     {"activeDeadlineSeconds": 60}, {"ttlSecondsAfterFinished": 60},
+                     {"worker": {"serviceAccountName": None, "command": ["mine"]}}):
+            code, message = patch({"spec": spec})
+            self.assertEqual(code, 200, (spec, message))
+
     def test_s2_the_nodes_network_was_opened_for_nobody(self):
         self.refused("spec.worker.hostNetwork", job(hostNetwork=True))
         self.taken(job(hostNetwork=False))
@@ -614,6 +638,12 @@ class Lifecycle(unittest.TestCase):
         code, message = call("POST", JOBS + DRY, job(), "bob")
         self.assertEqual(code, 422, message)
         self.assertIn("the right to create pods", message)
+        made = job("made", spec={"priorityClassName": "low"}, image="registry.example.com/a" + digest)
+        self.assertEqual(call("POST", JOBS, made, "alice")[0], 201)
+        self.addCleanup(call, "DELETE", JOBS + "/made")
+        for spec, expected in (({"worker": {"command": ["evil"]}}, 422), ({"suspend": True}, 200), ({"worker": {"count": 2}}, 200)):
+            code, message = call("PATCH", JOBS + "/made" + DRY, {"spec": spec}, "bob", "application/merge-patch+json")
+            self.assertEqual(code, expected, message)
 
     def test_a_job_older_than_a_rule_is_suspended_and_deleted_all_the_same(self):
         install()
