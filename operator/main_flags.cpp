@@ -5,13 +5,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <map>
 
 #include "common/contract.h"
+#include "operator/api/fields.h"
 #include "operator/api/pod.h"
 
 namespace muster::operator_main {
 namespace {
+
+using api::matches;
+using api::NameRule;
 
 constexpr milliseconds kMostDuration = std::chrono::hours(24);
 constexpr milliseconds kLeastPodStart = std::chrono::minutes(1);
@@ -50,10 +55,9 @@ Status take_address(const Texts& texts, const std::string& flag, BindAddress& ou
   return {};
 }
 
-bool is_dns_label(const std::string& text) {
-  const auto is_end = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !text.empty() && text.size() <= 63 && is_end(text.front()) && is_end(text.back()) &&
-         std::all_of(text.begin(), text.end(), [&](char c) { return is_end(c) || c == '-'; });
+/// The check of a flag whose every value is a name of this kind.
+std::function<std::string(const std::string&)> must_be(NameRule rule, const char* sentence) {
+  return [rule, sentence](const std::string& name) { return matches(rule, name) ? "" : sentence; };
 }
 
 /// A name without what could lead out of its place in a path.
@@ -78,7 +82,7 @@ Status check_node_agent(const CLI::App& app, const Flags& flags) {
 }
 
 Status check_namespace(const CLI::App& app, const std::string& flag, const std::string& value) {
-  if (app.count("--" + flag) == 0 || is_dns_label(value)) return {};
+  if (app.count("--" + flag) == 0 || matches(NameRule::kLabel, value)) return {};
   return invalid("--" + flag + ": must be the name of a namespace; leave the flag out for " +
                  (flag == "namespace" ? "all" : "the operator's own"));
 }
@@ -180,9 +184,7 @@ void add_cluster_flags(CLI::App& app, Flags& flags) {
   app.add_option("--leader-elect-resource-name", flags.lease_name,
                  "name of the Lease (default muster-operator)")
       ->type_name("NAME")
-      ->check([](const std::string& name) {
-        return is_dns_label(name) ? std::string() : "must be the name of a Lease";
-      });
+      ->check(must_be(NameRule::kLabel, "must be the name of a Lease"));
   app.add_option("--kube-api-qps", flags.kube_api_qps,
                  "most requests a second to the API server; 0 = no limit (default 0)")
       ->type_name("NUMBER")
@@ -235,9 +237,7 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
       ->type_name("NAME,NAME...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
-      ->check([](const std::string& name) {
-        return is_dns_label(name) ? std::string() : "must be names of policies with commas between";
-      });
+      ->check(must_be(NameRule::kSubdomain, "must be names of policies with commas between"));
   app.add_option(
          "--pod-metadata", flags.pod_metadata,
          "labels and annotations that pods copy from their job's metadata: names, or prefixes "
@@ -257,7 +257,7 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->check([](const std::string& name) {
-        return is_dns_label(name) || name == "*"
+        return matches(NameRule::kLabel, name) || name == "*"
                    ? std::string()
                    : "must be names of namespaces with commas between, or *";
       });

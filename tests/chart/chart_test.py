@@ -281,6 +281,19 @@ class ChartTest(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertIn("leaderElection.enabled: false needs replicaCount: 1", text)
 
+    def test_policies_of_the_longest_namespace_have_names_that_the_operator_and_the_api_server_take(self):
+        # tests/unit/runtime/flags_test.cpp gives the operator names of this length.
+        watched = "n" * 63
+        objects = HELM.objects(overrides={"watchNamespace": watched})
+        (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        names = [one["metadata"]["name"] for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+        self.assertEqual(names, [f"muster-{watched}-jobs", f"muster-{watched}-pods"])
+        self.assertIn(f"--admission-policies={','.join(names)}", container["args"])
+        for one in objects:
+            self.assertLessEqual(len(one["metadata"]["name"]), 253)
+            for value in one["metadata"].get("labels", {}).values():
+                self.assertLessEqual(len(value), 63)
+
     def test_names_are_those_of_the_contract(self):
         header = read("common/contract.h")
         policies = [json.dumps(one) for one in HELM.objects() if one["kind"] == "ValidatingAdmissionPolicy"]

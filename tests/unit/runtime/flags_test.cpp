@@ -98,6 +98,18 @@ TEST_CASE("of a flag that is given again the last value counts, and all names of
   CHECK(refusal({"--namespace", "a", "--namespace", "B"}).find("--namespace") == 0);
 }
 
+TEST_CASE("policies are named after the longest namespace there may be") {
+  const std::string name = "muster-" + std::string(63, 'n');
+  const auto line = parse({"--admission-policies=" + name + "-jobs," + name + "-pods"});
+  REQUIRE_MESSAGE(line, line.error().message());
+  CHECK(line->flags.admission_policies == std::vector{name + "-jobs", name + "-pods"});
+  CHECK(parse({"--namespace", std::string(63, 'n')}));
+  for (const std::string& wrong : {std::string(254, 'n'), std::string("a..b"), std::string("A")}) {
+    CHECK(refusal({"--admission-policies", wrong}).find("--admission-policies") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("help and version are answers") {
   CHECK(parse_command_line({"--version"})->text->find("muster-operator 0.") == 0);
   CHECK(parse_command_line({"--help"})->text->find("--leader-elect") != std::string::npos);
