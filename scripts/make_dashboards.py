@@ -183,13 +183,13 @@ def operator():
         variable("job", "Scrape job", "label_values(muster_build_info, job)"),
         variable("instance", "Replica", 'label_values(muster_build_info{job=~"$job"}, instance)')])
     d.row("Replicas")
-    d.stat("Leaders", "Replicas that lead. Not 1 for long: look at MusterNoLeader.", "none",
+    d.stat("Leaders", "Replicas that lead, one of each release. Other than that for long: look at MusterNoLeader.", "none",
            f"sum(leader_election_master_status{{{OP}}})")
     d.stat("Uptime", "Time since each replica began, with its version.", "s",
            f"(time() - process_start_time_seconds{{{OP}}}) * on (job, instance) group_left (version) "
            f"muster_build_info{{{OP}}}", legend="{{instance}} {{version}}", w=8)
-    d.series("Jobs", "Jobs the leader takes care of, by phase.", "none",
-             [(f"max by (phase) (muster_jobs{{{OP}}})", "{{phase}}")], w=12, h=8, stack=True)
+    d.series("Jobs", "Jobs that the leader of each release takes care of, by phase.", "none",
+             [(f"sum by (phase) (max by (namespace, phase) (muster_jobs{{{OP}}}))", "{{phase}}")], w=12, h=8, stack=True)
     d.row("Reconciliation")
     d.series("Looks", "Looks at jobs a second, by result, and plans that were not carried out.", "ops", [
         (f"sum by (result) (rate(controller_runtime_reconcile_total{{{OP}}}{RATE}))", "{{result}}"),
@@ -368,7 +368,7 @@ def cluster():
                       variable("namespace", "Namespace", "label_values(muster_job_condition, namespace)"),
                       variable("node", "Node", "label_values(kube_node_status_allocatable, node)")])
     d.row("Trainings")
-    d.series("Jobs", "Jobs by phase.", "none", [("max by (phase) (muster_jobs)", "{{phase}}")], stack=True)
+    d.series("Jobs", "Jobs by phase.", "none", [("sum by (phase) (max by (namespace, phase) (muster_jobs))", "{{phase}}")], stack=True)
     d.series("Workers", "Workers that run, and as decided, of all jobs.", "none", [
         (f"sum({top('muster_job_workers', every)})", "running"),
         (f"sum({top('muster_job_target_workers', every)})", "decided")])
