@@ -137,7 +137,7 @@ class HostNetwork(Programs):
         all the same."""
         self.bring_torch()
         for least, name in ((2, "wires"), (1, "elastic-wires")):
-            self.start(torch_job(name, [*TORCHRUN, "torch/ddp.py"], count=2, min=least, hostNetwork=True,
+            self.start(torch_job(name, [*TORCHRUN, "/torch/ddp.py"], count=2, min=least, hostNetwork=True,
                                  env=[{"name": "GLOO_SOCKET_IFNAME", "value": INTERFACE}]))
             self.ended(name, seconds=TORCH_SECONDS)
             logs = self.muster("logs", name)

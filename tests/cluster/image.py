@@ -77,7 +77,7 @@ class _Digest:
 def write_archive(path, name, fill, config):
     """Writes an OCI archive whose one layer is what `fill(tarfile)` adds; it may be larger than memory.
 
-    `config`: Entrypoint, Cmd, User and Env of the image's containers. `path` is there whole or not at all.
+    `config`: Entrypoint, Cmd, User, Env and WorkingDir of the image's containers. `path` is there whole or not at all.
     """
     blobs = {}
 

@@ -249,14 +249,14 @@ class OwnImages(Programs):
     # ---- PyTorch
 
     def test_pytorch_trains_with_one_process_a_worker(self):
-        name = self.start(torch_job("direct", ["python3", "torch/ddp.py"], count=3))
+        name = self.start(torch_job("direct", ["python3", "/torch/ddp.py"], count=3))
         self.ended(name, seconds=TORCH_SECONDS)
         logs = self.muster("logs", name)
         self.assertEqual(agreed(logs, 3), [0, 1, 2], logs)
         self.assertEqual(len(re.findall(r"rank \d step 39: loss 0\.\d+", logs)), 3)
 
     def test_torchrun_trains_with_one_process_a_worker(self):
-        name = self.start(torch_job("torchrun", [*TORCHRUN, "torch/ddp.py"], count=2))
+        name = self.start(torch_job("torchrun", [*TORCHRUN, "/torch/ddp.py"], count=2))
         self.ended(name, seconds=TORCH_SECONDS)
         logs = self.muster("logs", name)
         self.assertEqual(agreed(logs, 2), [0, 1], logs)
@@ -275,7 +275,7 @@ class OwnImages(Programs):
 
     def test_a_killed_worker_of_pytorch_starts_its_gang_again(self):
         # Never done in the first attempt; the others notice by themselves or are ended.
-        script = f"exec {' '.join(TORCHRUN)} torch/ddp.py --steps $([ $MUSTER_ATTEMPT = 0 ] && echo 100000000 || echo 40)"
+        script = f"exec {' '.join(TORCHRUN)} /torch/ddp.py --steps $([ $MUSTER_ATTEMPT = 0 ] && echo 100000000 || echo 40)"
         name = self.start(torch_job("killed", ["sh", "-c", script], count=2,
                                     restart={"policy": "OnFailure", "maxRestarts": 3, "backoffSeconds": 0}))
         self.logs_with(name, r"rank \d step 10: loss", 2, TORCH_SECONDS)
@@ -290,7 +290,7 @@ class OwnImages(Programs):
 
     def test_torchrun_scaled_up_and_down_starts_again_in_each_size_and_completes(self):
         # Never done before the third start.
-        script = f"exec {' '.join(TORCHRUN)} torch/ddp.py --steps $([ $MUSTER_ATTEMPT -lt 2 ] && echo 100000000 || echo 40)"
+        script = f"exec {' '.join(TORCHRUN)} /torch/ddp.py --steps $([ $MUSTER_ATTEMPT -lt 2 ] && echo 100000000 || echo 40)"
         name = self.start(torch_job("scaled", ["sh", "-c", script], count=2, min=1, max=3))
         self.logs_with(name, r"^worker-\d \|.*rank \d step 10: loss", 2, TORCH_SECONDS)
         self.kubectl("scale", f"tjob/{name}", "--replicas=3")

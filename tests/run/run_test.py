@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests"))
@@ -990,6 +991,15 @@ with open(f"env-{rank}.json", "w") as out:
         report = self.report("out")
         self.assertEqual(report["restarts"], 2)
         self.assertEqual(report["failure"]["exitCode"], 5)
+
+    def test_the_example_of_pytorch_finds_its_program_beside_its_manifest(self):
+        os.mkdir(self.path("bin"))
+        with open(self.path("bin/python3"), "w", encoding="utf-8") as stub:   # PyTorch is not needed to see what is started
+            stub.write('#!/bin/sh\nfor last; do :; done\n[ "$1 $2" = "-m torch.distributed.run" ] && [ -f "$last" ]\n')
+        os.chmod(self.path("bin/python3"), 0o755)
+        with unittest.mock.patch.dict(os.environ, PATH=self.path("bin") + ":" + os.environ["PATH"]):
+            code, out, err = self.run_muster("run", os.path.join(ROOT, "examples/torch-ddp.yaml"), "--output", self.path("out"))
+        self.assertEqual(code, 0, out + err)
 
     def test_a_program_that_is_not_there_is_named(self):
         job = self.own_job("")
