@@ -139,7 +139,7 @@ std::string Page::checkpoint_words() const {
   }
   return has_claim ? text + "on the claim " + spec->volume_claim_name
                    : text +
-                         "in the workers' memory only: lost with slot 0 (no "
+                         "on the own disk of slot 0's node, and lost with its pod (no "
                          "spec.training.checkpoint.volumeClaimName)";
 }
 

@@ -54,8 +54,8 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
   const auto& checkpoint = job.spec.training->checkpoint;
   if (!checkpoint || checkpoint->volume_claim_name.empty()) {
     return nothing_kept("no model was kept: " + name +
-                        " has no spec.training.checkpoint.volumeClaimName, so its checkpoints and "
-                        "its model lay in the workers' memory only");
+                        " has no spec.training.checkpoint.volumeClaimName, so what it wrote was on "
+                        "the own disk of slot 0's node, and is lost with its pod");
   }
   const std::string model(contract::kModelFile);
   FetchPlan plan;

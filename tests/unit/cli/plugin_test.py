@@ -344,6 +344,8 @@ class DescribeTest(PluginTest):
         done = self.muster("describe", "digits")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         text = re.sub(r"\s+", " ", done.stdout)
+        self.assertIn("none yet, every 100 steps, on the own disk of slot 0's node, and lost with its pod (no "
+                      "spec.training.checkpoint.volumeClaimName)", text)
         found = re.search(r"expected start: in (9 min \d+ s|10 min[^(]*) \(([^)]*)\), when lab/other has ended by their own word",
                           text)
         self.assertTrue(found, done.stdout)
@@ -873,6 +875,7 @@ class FetchTest(PluginTest):
         done = self.muster("fetch", "digits")
         self.assertEqual(done.returncode, 23)
         self.assertIn("no model was kept", done.stderr)
+        self.assertIn("on the own disk of slot 0's node, and is lost with its pod", done.stderr)
         self.assertEqual(self.calls_of("create") + self.calls_of("delete"), [])
 
     def test_a_model_with_other_parameters_is_refused(self):
