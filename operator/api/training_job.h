@@ -283,11 +283,12 @@ std::pair<TrainingJob, Status> read_training_job(const Json& json);
 /// further pod is made from that.
 bool is_about_pods(const Error& refusal);
 
-/// Whether a user may change `before` into `after`: logicalRanks, seed, model and managedBy never
-/// change; once the job has trained (membershipEpoch > 0), and unless it is suspended and its gang
-/// has given its places up, only worker.count, min, max, suspend, queueName, priorityClassName and
-/// the two deadlines may; the first of these only be lowered, while the gang has places to which it
-/// went ahead by it. Errors: kInvalid naming the field. The schema's transition rules say the same.
+/// Whether a user may change `before` into `after`: training's logicalRanks, seed, model
+/// and precision, whether there is a training, and managedBy never change; once the job has trained
+/// (membershipEpoch > 0), and unless it is suspended and its gang has given its places up, only
+/// worker.count, min, max, growsTo, suspend, queueName, priorityClassName and the two deadlines
+/// may; the first of these only be lowered, while the gang has places to which it went ahead by it.
+/// Errors: kInvalid naming the field. The schema's transition rules say the same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
 
 /// What one pod takes of its node, as Kubernetes counts it: of each resource what the worker has

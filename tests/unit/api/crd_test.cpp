@@ -355,6 +355,27 @@ TEST_CASE("as many logical ranks are let in as the engine divides") {
   CHECK(ranks["x-kubernetes-validations"][0]["rule"].get<std::string>().ends_with(last));
 }
 
+TEST_CASE("the schema's words name all that may change of a job, and all that never may") {
+  // What check_update says of them: training_job_update_test.cpp.
+  const auto names_all = [](const Json& words, std::initializer_list<const char*> fields) {
+    for (const char* field : fields) {
+      CHECK_MESSAGE(words.get<std::string>().find(field) != std::string::npos, field);
+    }
+  };
+  names_all(jobs().schema()["properties"]["spec"]["description"],
+            {"managedBy", "logicalRanks", "seed", "model", "precision",
+             "whether there is a training", "count", "min", "max", "growsTo", "suspend",
+             "queueName", "priorityClassName", "activeDeadlineSeconds", "ttlSecondsAfterFinished"});
+  int refusals = 0;
+  for (const Json& rule : jobs().schema()["x-kubernetes-validations"]) {
+    const std::string message = rule["message"];
+    if (message.find("once the job has trained") == std::string::npos) continue;
+    ++refusals;
+    names_all(message, {"count", "min", "max", "growsTo"});
+  }
+  CHECK(refusals == 2);
+}
+
 TEST_CASE("what the schema requires is required here") {
   int required = 0;
   walk([&](const Json& schema, const std::string&, const std::vector<Place>& places) {
