@@ -282,6 +282,12 @@ class ChartTest(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertIn("leaderElection.enabled: false needs replicaCount: 1", text)
 
+    def test_an_upgrade_without_a_leader_ends_the_old_operator_before_it_starts_the_new_one(self):
+        alone = only(HELM.objects(overrides={"leaderElection": {"enabled": False}, "replicaCount": 1}), "Deployment")["spec"]
+        # The null takes away what the API server filled in for an earlier release, and would refuse beside the type.
+        self.assertEqual(alone["strategy"], {"type": "Recreate", "rollingUpdate": None})
+        self.assertNotIn("strategy", only(HELM.objects(), "Deployment")["spec"])
+
     def test_policies_of_the_longest_namespace_have_names_that_the_operator_and_the_api_server_take(self):
         # tests/unit/runtime/flags_test.cpp gives the operator names of this length.
         watched = "n" * 63
