@@ -277,6 +277,44 @@ class ChartTest(unittest.TestCase):
             self.assertNotEqual(code, 0, f"{overrides} was taken")
             self.assertIn(list(overrides)[0], text)
 
+    def test_durations_are_taken_as_the_operator_takes_them(self):
+        # Its own bounds: tests/unit/runtime/flags_test.cpp.
+        source = read("operator/main_flags.cpp")
+        for bound in ("kMostDuration = std::chrono::hours(24)", "kLeastPodStart = std::chrono::minutes(1)",
+                      "kMostLease = std::chrono::hours(1)", "retry_period * 6 / 5 >= flags.renew_deadline"):
+            self.assertIn(bound, source)
+
+        def election(lease, renewal="10s", retry="2s"):
+            return {"leaderElection": {"leaseDuration": lease, "renewDeadline": renewal, "retryPeriod": retry}}
+
+        renewal, retry = "leaderElection.renewDeadline: must be shorter", "leaderElection.retryPeriod: must be"
+        for overrides, sentence in (
+                ({"resyncPeriod": "999ms"}, "resyncPeriod: must be from 1s to 24h"),
+                ({"resyncPeriod": "48h"}, "resyncPeriod: must be from 1s to 24h"),
+                ({"resyncPeriod": "99999999h"}, "resyncPeriod: must be from 1s to 24h"),
+                ({"resyncPeriod": "100000000ms"}, "resyncPeriod"),
+                ({"podStartTimeout": "59s"}, "podStartTimeout: must be from 1m to 24h"),
+                ({"nodeAgent": {"period": "0s"}}, "nodeAgent.period: must be from 1s to 24h"),
+                (election("61m"), "leaderElection.leaseDuration: must be from 1s to 1h"),
+                (election("15500ms"), "leaderElection.leaseDuration: must be whole seconds"),
+                (election("10s"), renewal), (election("1h", "60m"), renewal),
+                (election("15s", retry="9s"), retry), (election("15s", "12s", "10s"), retry), (election("15s", retry="0s"), retry)):
+            code, text = HELM.template(overrides=overrides)
+            self.assertNotEqual(code, 0, f"{overrides} was taken")
+            self.assertIn(sentence, text)
+        for overrides in ({"resyncPeriod": "1000ms"}, {"resyncPeriod": "86400000ms"}, {"resyncPeriod": "24h"}, {"resyncPeriod": "010s"},
+                          {"podStartTimeout": "60s"}, {"podStartTimeout": "1440m"}, {"nodeAgent": {"period": "1s"}},
+                          election("1h", "59m", "49m"), election("11s"), election("15s", "12001ms", "10s"), election("1s", "2ms", "1ms")):
+            code, text = HELM.template(overrides=overrides)
+            self.assertEqual(code, 0, f"{overrides}: {text}")
+
+    def test_probes_without_numbers_are_those_of_kubernetes(self):
+        for none in (None, {name: None for name in yaml.safe_load(read("charts/muster/values.yaml"))["livenessProbe"]}):
+            objects = HELM.objects(overrides={"livenessProbe": none, "readinessProbe": none})
+            (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+            self.assertEqual(container["livenessProbe"], {"httpGet": {"path": "/healthz", "port": "health"}})
+            self.assertEqual(container["readinessProbe"], {"httpGet": {"path": "/readyz", "port": "health"}})
+
     def test_two_operators_without_a_leader_are_refused(self):
         code, text = HELM.template(overrides={"leaderElection": {"enabled": False}})
         self.assertNotEqual(code, 0)

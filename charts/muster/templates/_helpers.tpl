@@ -109,3 +109,35 @@ app.kubernetes.io/managed-by: muster-operator
   resources: [events]
   verbs: [get, create, patch]   # get, patch: news that comes again is counted on its event
 {{- end }}
+
+{{- define "muster.milliseconds" -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- mul (trimSuffix $unit . | atoi) (get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000) $unit) -}}
+{{- end }}
+
+{{/* Refuses durations that the operator would refuse at its start, as operator/main_flags.cpp does. */}}
+{{- define "muster.checkDurations" -}}
+{{- $election := .Values.leaderElection -}}
+{{- range list
+    (list "resyncPeriod" .Values.resyncPeriod "1s" "24h")
+    (list "podStartTimeout" .Values.podStartTimeout "1m" "24h")
+    (list "nodeAgent.period" .Values.nodeAgent.period "1s" "24h")
+    (list "leaderElection.leaseDuration" $election.leaseDuration "1s" "1h") }}
+{{- $is := include "muster.milliseconds" (index . 1) | atoi }}
+{{- if or (lt $is (include "muster.milliseconds" (index . 2) | atoi)) (gt $is (include "muster.milliseconds" (index . 3) | atoi)) }}
+{{- fail (printf "%s: must be from %s to %s, not %s" (index . 0) (index . 2) (index . 3) (index . 1)) }}
+{{- end }}
+{{- end }}
+{{- $lease := include "muster.milliseconds" $election.leaseDuration | atoi }}
+{{- $renewal := include "muster.milliseconds" $election.renewDeadline | atoi }}
+{{- $retry := include "muster.milliseconds" $election.retryPeriod | atoi }}
+{{- if ne (mod $lease 1000 | int) 0 }}
+{{- fail "leaderElection.leaseDuration: must be whole seconds" }}
+{{- end }}
+{{- if ge $renewal $lease }}
+{{- fail "leaderElection.renewDeadline: must be shorter than leaderElection.leaseDuration" }}
+{{- end }}
+{{- if or (lt $retry 1) (ge (div (mul $retry 6) 5 | int) $renewal) }}
+{{- fail "leaderElection.retryPeriod: must be over 0 and 1.2 times shorter than leaderElection.renewDeadline" }}
+{{- end }}
+{{- end }}
