@@ -632,6 +632,16 @@ class ChartTest(unittest.TestCase):
             for resource in sorted(resources | {"podgroups"}):
                 self.assertIn(said.get(resource, resource), told, page)
 
+    def test_commands_that_users_are_told_name_the_releases_namespace_which_is_there_by_then(self):
+        told = 0
+        for path in (*glob.glob(os.path.join(ROOT, "docs/**/*.md"), recursive=True), "README.md", "charts/muster/README.md"):
+            for command in re.findall(r"\bhelm (?:install|upgrade|test|uninstall) muster\b[^`\n]*", read(path)):
+                self.assertRegex(command, r" (-n|--namespace) muster\b", path)
+                told += 1
+        self.assertGreaterEqual(told, 5)
+        page = read("docs/gitops.md")   # before anything is installed
+        self.assertLess(page.index("kubectl create namespace muster\n"), page.index("kubectl -n muster create"))
+
     def test_the_readme_says_how_to_delete_every_definition(self):
         names = {yaml.safe_load(read(os.path.relpath(path, ROOT)))["metadata"]["name"]
                  for path in glob.glob(os.path.join(ROOT, "crds/*.yaml"))}
