@@ -155,6 +155,7 @@ sentinel::SummaryMessage to_message(const engine::TrainingSummary& summary,
   message.step = summary.step;
   message.total_steps = summary.total_steps;
   message.restored_step = summary.restored_step;
+  message.checkpoint_step = summary.checkpoint_step;
   message.model_parameters = summary.model_parameters;
   message.loss = static_cast<double>(summary.loss);
   message.accuracy = summary.accuracy;

@@ -247,6 +247,11 @@ BREAKAGES = [
              "faster_division(present, work(), std::vector<Speed>(speeds.size(), own), movable, exchange_->hosts())", "test_engine"),
     Breakage("limits are of others", ASSIGNMENT, "first + most_of(sharing - p)", "first + most_of(p - 1)", "test_engine"),
     # What metrics tell of it
+    Breakage("a worker that leaves says that a checkpoint of its last step was saved", "worker/sentinel/progress.cpp",
+             "  if (message.checkpoint_step >= 0) report_.checkpoint_step = message.checkpoint_step;\n",
+             "  if (message.is_final) report_.checkpoint_step = message.step;\n", "test_sentinel"),
+    Breakage("who is stopped without a state says that training is where it began", "worker/engine/settle.cpp",
+             "  if (has_state_ || is_learning_) summary.step = standing_.step;\n", "  summary.step = standing_.step;\n", "test_engine"),
     Breakage("copies of shards are not counted", "worker/sentinel/metrics.cpp",
              "  target.state_bytes->Increment(copied);\n", "  static_cast<void>(copied);\n", "test_sentinel"),
     Breakage("a job's step stands still when training went back", "operator/runtime/metrics_jobs.cpp",

@@ -565,11 +565,12 @@ std::int64_t Trainer::newest_checkpoint() {
   return std::max(standing_.checkpoint_step, saver_.is_saved() ? saver_.step() : -1);
 }
 
-TrainingSummary Trainer::summary() const {
+TrainingSummary Trainer::summary() {
   TrainingSummary summary;
-  summary.step = standing_.step;
+  if (has_state_ || is_learning_) summary.step = standing_.step;
   summary.total_steps = total_steps_;
   summary.restored_step = standing_.restored_step;
+  summary.checkpoint_step = newest_checkpoint();
   summary.loss = standing_.loss;
   summary.accuracy = standing_.accuracy;
   summary.model_parameters = static_cast<std::int64_t>(whole_.parameters());

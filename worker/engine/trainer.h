@@ -248,7 +248,7 @@ class Trainer {
   Status describe_whole();
   Status leave_model(const Sha256Digest& digest);
   Status finish();
-  TrainingSummary summary() const;
+  TrainingSummary summary();
 
   /// Own place among the copies of the model. Of a model that is not split each process has one,
   /// and in all that follows a member is a copy, of whose processes each has to do with those of

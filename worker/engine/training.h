@@ -208,10 +208,12 @@ struct StepReport {
 };
 
 struct TrainingSummary {
-  std::int64_t step = 0, total_steps = 0;
+  std::int64_t step = -1;  ///< -1 = it has no state, and knows nothing of how far training is
+  std::int64_t total_steps = 0;
   bool complete = false;            ///< false: stopped on request after a checkpoint, or left
   bool left = false;                ///< the others go on without this process, as was agreed
   std::int64_t restored_step = -1;  ///< step of the checkpoint it started from, -1 = from the start
+  std::int64_t checkpoint_step = -1;  ///< newest complete one that it knows of
   float loss = 0;
   double accuracy = -1;
   std::int64_t model_parameters = 0;

@@ -50,6 +50,7 @@ struct SummaryWire {
   Kind kind = Kind::kSummary;
   std::uint8_t is_final = 0, complete = 0, checkpoint_durable = 0, unused = 0;
   std::int64_t step = 0, total_steps = 0, restored_step = 0, model_parameters = 0;
+  std::int64_t checkpoint_step = 0;
   double loss = 0, accuracy = 0;
   std::uint64_t sent_bytes = 0, logical_rank_computations = 0;
   std::array<char, 72> model_sha256{}, data_sha256{};
@@ -133,6 +134,7 @@ std::vector<std::byte> encode_one(const SummaryMessage& message) {
   wire.total_steps = message.total_steps;
   wire.restored_step = message.restored_step;
   wire.model_parameters = message.model_parameters;
+  wire.checkpoint_step = message.checkpoint_step;
   wire.loss = message.loss;
   wire.accuracy = message.accuracy;
   wire.sent_bytes = message.sent_bytes;
@@ -234,6 +236,7 @@ SummaryMessage to_message(const SummaryWire& wire) {
   message.total_steps = wire.total_steps;
   message.restored_step = wire.restored_step;
   message.model_parameters = wire.model_parameters;
+  message.checkpoint_step = wire.checkpoint_step;
   message.loss = wire.loss;
   message.accuracy = wire.accuracy;
   message.sent_bytes = wire.sent_bytes;

@@ -57,8 +57,10 @@ struct StepsMessage {
 /// Before the first step (data and checkpoint are loaded) and at the end (`is_final`).
 struct SummaryMessage {
   bool is_final = false;
-  bool complete = false;  ///< false: stopped on request after a checkpoint
-  std::int64_t step = 0, total_steps = 0, restored_step = -1, model_parameters = 0;
+  bool complete = false;  ///< false: stopped on request, or the others go on without it
+  std::int64_t step = 0;  ///< -1: it has no state, and knows nothing of how far training is
+  std::int64_t total_steps = 0, restored_step = -1, model_parameters = 0;
+  std::int64_t checkpoint_step = -1;  ///< newest complete one; -1: it knows of none
   double loss = 0, accuracy = -1;
   std::uint64_t sent_bytes = 0, logical_rank_computations = 0;
   bool checkpoint_durable = false;

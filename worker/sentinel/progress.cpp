@@ -94,22 +94,24 @@ void ProgressBook::add(int process, const SummaryMessage& message) {
     computations_[index] = message.logical_rank_computations;
   }
   if (process != 0) return;
-  report_.total_steps = message.total_steps;
-  report_.restored_step = message.restored_step;
   report_.model_parameters = message.model_parameters;
   report_.data_sha256 = message.data_sha256;
   report_.checkpoint_path = message.checkpoint_path;
   report_.checkpoint_durable = message.checkpoint_durable;
+  if (message.is_final) has_news_ = true;
+  // What it said while it had a state holds.
+  if (message.step < 0) return;
+  report_.total_steps = message.total_steps;
+  report_.restored_step = message.restored_step;
   report_.step = message.step;
+  if (message.checkpoint_step >= 0) report_.checkpoint_step = message.checkpoint_step;
   if (!message.is_final) return;
-  has_news_ = true;
   // Who has made no step since the checkpoint knows no loss: that of an earlier attempt stands.
   if (message.step > std::max<std::int64_t>(0, message.restored_step)) {
     report_.loss = decimal(message.loss);
   }
   if (message.accuracy >= 0) report_.accuracy = decimal(message.accuracy);
   report_.model_sha256 = message.model_sha256;
-  if (!message.complete) report_.checkpoint_step = message.step;
 }
 
 void ProgressBook::restart(int process) {

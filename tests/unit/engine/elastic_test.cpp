@@ -829,6 +829,42 @@ void damage_checkpoints(const std::string& directory) {
   }
 }
 
+TEST_CASE("who ends before the end knows which checkpoint was saved, and whether there are files") {
+  const test::TempDirectory directory;
+  Trial trial;
+  trial.config.checkpoint_path = directory.path();
+  trial.config.checkpoint_every_steps = 20;
+  trial.before = [](ElasticWorld& world) { world.save_in_place(); };
+  trial.at_step = [](ElasticWorld& world, std::int64_t step) {
+    if (step == 24) world.leave(0);
+    if (step == 32) world.add(0);
+  };
+  const auto world = trial.run(3);
+  CHECK(ends_of(*world, trial.steps).complete == 3);
+  const auto& left = *world->outcome(0);
+  REQUIRE(left.has_value());
+  CHECK(left->left);
+  CHECK(left->step >= 24);
+  CHECK(left->step < 40);
+  CHECK(left->checkpoint_step == 20);
+  CHECK((*world->outcome(1))->checkpoint_step == 44);
+
+  for (const bool has_files : {false, true}) {
+    CAPTURE(has_files);
+    const test::TempDirectory other;
+    trial.config.checkpoint_path = has_files ? other.path() : "";
+    trial.at_step = [](ElasticWorld& elastic, std::int64_t step) {
+      if (step == 24) elastic.stop();
+    };
+    const auto stopped = trial.run(2);
+    const auto& outcome = *stopped->outcome(0);
+    REQUIRE(outcome.has_value());
+    CHECK_FALSE(outcome->complete);
+    CHECK(outcome->step >= 24);
+    CHECK(outcome->checkpoint_step == (has_files ? outcome->step : -1));
+  }
+}
+
 TEST_CASE("slot 0 dies before it has read the checkpoint: nobody trains from the beginning") {
   for (const std::string_view point : {point::kConnect, point::kEnter, point::kTransfer}) {
     CAPTURE(std::string(point));

@@ -729,6 +729,27 @@ TEST_CASE("the only copy loses a stage: it goes on from the checkpoint, and says
   }
 }
 
+TEST_CASE("who is stopped without the rest of its copy knows nothing of how far training is") {
+  SplitTrial trial(test::small_gpt, 2);
+  trial.keep_files();
+  ElasticWorld world(trial.config, [](int, std::int64_t, auto, auto) {});
+  std::atomic<int> views = 0;
+  world.watch_points([&](int trainer, std::string_view point, std::int64_t) -> Status {
+    // Before it has heard from the first stage.
+    if (trainer != 1 || point != point::kConnect || ++views > 1) return {};
+    world.lose(0);
+    world.stop();
+    return {};
+  });
+  world.start(2);
+  world.join();
+  const auto& end = *world.outcome(1);
+  REQUIRE(end.has_value());
+  CHECK_FALSE(end->complete);
+  CHECK(end->step == -1);
+  CHECK(end->checkpoint_step == -1);
+}
+
 TEST_CASE("copies of a split model come and go at step boundaries, and nothing is computed twice") {
   for (const auto& [config_of, is_sharded] :
        {std::pair(&clipped_digits, false), std::pair(&test::small_gpt, false),

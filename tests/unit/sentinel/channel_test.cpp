@@ -21,6 +21,7 @@ TEST_CASE("what a trainer sends arrives as it was") {
     SummaryMessage summary;
     summary.is_final = true;
     summary.step = 7;
+    summary.checkpoint_step = 5;
     summary.model_sha256 = std::string(64, 'a');
     summary.checkpoint_path = std::string(5000, 'p');
     writer.send_summary(summary);
@@ -37,6 +38,7 @@ TEST_CASE("what a trainer sends arrives as it was") {
   const auto& end = std::get<SummaryMessage>(**summary);
   CHECK(end.is_final);
   CHECK(end.step == 7);
+  CHECK(end.checkpoint_step == 5);
   CHECK(end.model_sha256 == std::string(64, 'a'));
   CHECK(end.checkpoint_path == std::string(kMaxPathBytes - 1, 'p'));
   auto failure = receive(pair->reader);

@@ -94,6 +94,46 @@ TEST_CASE("samples per second are what the smoothed seconds of a step come to") 
   CHECK(report.eta_seconds == doctest::Approx(90 * report.step_seconds));
 }
 
+TEST_CASE("the last word of who ends before the end names a checkpoint that was saved, or none") {
+  SummaryMessage last;
+  last.is_final = true;
+  last.step = 10;
+  last.total_steps = 100;
+  ProgressBook left("ns/job", 0, 0, 1);
+  left.add(0, steps(10, 0.5));
+  last.checkpoint_step = 8;
+  left.add(0, last);
+  CHECK(left.report().step == 10);
+  CHECK(left.report().checkpoint_step == 8);
+  // Without files there is none, however far it came.
+  ProgressBook without_files("ns/job", 0, 0, 1);
+  last.checkpoint_step = -1;
+  without_files.add(0, last);
+  CHECK(without_files.report().step == 10);
+  CHECK(without_files.report().checkpoint_step == -1);
+}
+
+TEST_CASE("who ends without a state says nothing of how far training is") {
+  SummaryMessage last;
+  last.is_final = true;
+  last.step = -1;
+  last.total_steps = 100;
+  last.model_parameters = 7;
+  ProgressBook fresh("ns/job", 0, 0, 1);
+  fresh.add(0, last);
+  CHECK(fresh.has_news());
+  CHECK_FALSE(fresh.report().has_progress());
+  CHECK(fresh.report().checkpoint_step == -1);
+  CHECK(fresh.report().model_parameters == 7);
+  // It has lost the one it had.
+  ProgressBook book("ns/job", 0, 0, 1);
+  book.add(0, steps(10, 0.5));
+  book.add(0, last);
+  CHECK(book.report().step == 10);
+  CHECK(book.report().loss == "0.1000");
+  CHECK(book.report().checkpoint_step == 5);
+}
+
 TEST_CASE("a loss that is no number is not reported as one") {
   ProgressBook book("ns/job", 0, 0, 1);
   StepsMessage message = steps(1, 1);
