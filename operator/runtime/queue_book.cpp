@@ -46,14 +46,16 @@ bool QueueBook::take(const kube::WatchEvent& event, api::Kind kind) {
 
 const std::string& QueueBook::queue_of(const api::TrainingJob& job) const {
   static const api::ObjectKey kFallback{"", std::string(contract::kDefaultQueue)};
+  if (!job.spec.queue_name.empty() || are_given_up()) return job.spec.queue_name;
   // A quota that is evaded by leaving a line out would be none.
-  const bool falls_back = job.spec.queue_name.empty() && queues_.find(kFallback) != nullptr;
-  return falls_back ? kFallback.name : job.spec.queue_name;
+  return queues_.find(kFallback) != nullptr ? kFallback.name : job.spec.queue_name;
 }
 
 core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job, bool holds) const {
   core::QueueTurn turn;
-  turn.queue = holds && has(job.status.queue) ? job.status.queue : queue_of(job);
+  const bool runs_as_ever = job.spec.queue_name.empty() && are_given_up();
+  const bool stays = holds && has(job.status.queue) && !runs_as_ever;
+  turn.queue = stays ? job.status.queue : queue_of(job);
   turn.created = job.meta.creation_time.value_or(WallTime{});
   if (const api::PriorityClass* one = priority_of(job); one != nullptr) {
     turn.priority = one->value;

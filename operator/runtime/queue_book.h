@@ -36,12 +36,14 @@ class QueueBook {
   bool synced() const { return queues_.synced() && priorities_.synced(); }
   bool empty() const { return queues_.all().empty(); }
 
-  /// The queue it waits in; empty: none.
+  /// The queue it waits in; empty: none, as of all that name none where queues or priority classes
+  /// were awaited in vain: nobody could say whose turn it is.
   const std::string& queue_of(const api::TrainingJob& job) const;
   /// Whether there is a queue of that name.
   bool has(const std::string& queue) const { return queues_.find({"", queue}) != nullptr; }
   /// Where the job stands in its queue: who `holds` places in the one it has started from, as long
-  /// as there is one of that name, so that nobody leaves what is held behind by naming another.
+  /// as there is one of that name, so that nobody leaves what is held behind by naming another. Who
+  /// names none is in none where queue_of() says so.
   core::QueueTurn turn_of(const api::TrainingJob& job, bool holds) const;
   /// Why the job cannot be given a turn yet although its spec is right: what it names is not known.
   /// Empty for a while, too, in which nothing need be said.
@@ -78,6 +80,7 @@ class QueueBook {
     std::optional<MonoTime> look_at;  ///< there was more to say, and not the time for it
   };
 
+  bool are_given_up() const { return !synced() && !wait_.due(); }
   /// nullptr: there is none of that name, or no default.
   const api::PriorityClass* priority_of(const api::TrainingJob& job) const;
 

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
 
@@ -45,23 +46,56 @@ std::int64_t queue_writes(const World& world) {
   return found == counts.end() ? 0 : found->second;
 }
 
-/// An API server that for a while does not say which queues it has.
-struct QueuesAway final : kube::HttpTransport {
-  explicit QueuesAway(kube::HttpTransport& server) : real(server) {}
+/// An API server that for a while does not say which objects it has of one kind.
+struct KindAway final : kube::HttpTransport {
+  KindAway(kube::HttpTransport& server, const std::string& plural)
+      : real(server), path("/" + plural) {}
   bool refuses(const kube::HttpRequest& request) const {
-    return are_away && request.path.find("/trainingqueues") != std::string::npos;
+    return are_away && request.path.find(path) != std::string::npos;
   }
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
     if (refuses(request)) return kube::HttpResponse{503, "", std::nullopt};
     return real.send(request);
   }
   Result<Stream> open_stream(const kube::HttpRequest& request) override {
-    if (refuses(request)) return Error(ErrorCode::kUnavailable, "queues are away");
+    if (refuses(request)) return Error(ErrorCode::kUnavailable, path + " is away");
     return real.open_stream(request);
   }
   kube::HttpTransport& real;
+  std::string path;
   bool are_away = true;
 };
+
+void make_elastic(Json& job) {
+  job["spec"]["worker"].erase("command");
+  job["spec"]["worker"]["min"] = 1;
+  job["spec"]["training"] = sim::engine_spec();
+}
+
+/// Every running worker of a job says that all of its workers train together.
+void train_together(World& world, const std::string& job) {
+  std::vector<api::Pod> running = world.pods();
+  std::erase_if(running, [&](const api::Pod& pod) {
+    return pod.meta.controller()->name != job || pod.phase != api::PodPhase::kRunning;
+  });
+  std::vector<int> members;
+  for (const auto& pod : running) members.push_back(pod.slot());
+  std::sort(members.begin(), members.end());
+  for (const auto& pod : running) {
+    ProgressReport report;
+    report.job = "default/" + job;
+    report.slot = pod.slot();
+    report.attempt = pod.attempt();
+    report.membership_epoch = 1;
+    report.members = members;
+    REQUIRE(world.op->mailbox.post(report));
+  }
+  world.settle();
+}
+
+std::string pod_of(const World& world, const std::string& job, int slot, int attempt) {
+  return api::pod_name(world.job(job), slot, attempt);
+}
 
 }  // namespace
 
@@ -176,9 +210,9 @@ TEST_CASE("what a job names that is not there holds it up, with a sentence, and 
 }
 
 TEST_CASE("while queues cannot be read nobody hears that there is none") {
-  std::unique_ptr<QueuesAway> queues;
+  std::unique_ptr<KindAway> queues;
   World world(test::seed(), [&](kube::HttpTransport& real) {
-    queues = std::make_unique<QueuesAway>(real);
+    queues = std::make_unique<KindAway>(real, "trainingqueues");
     return queues.get();
   });
   world.add_node("n", 32);
@@ -193,9 +227,9 @@ TEST_CASE("while queues cannot be read nobody hears that there is none") {
 
 TEST_CASE(
     "a job that names no queue does not start before it is known whether one is called default") {
-  std::unique_ptr<QueuesAway> queues;
+  std::unique_ptr<KindAway> queues;
   World world(test::seed(), [&](kube::HttpTransport& real) {
-    queues = std::make_unique<QueuesAway>(real);
+    queues = std::make_unique<KindAway>(real, "trainingqueues");
     return queues.get();
   });
   world.add_node("n", 32);
@@ -213,6 +247,55 @@ TEST_CASE(
     world.pass(seconds(30));
     CHECK(world.job("a").status.is_true("Admitted"));
   }
+}
+
+TEST_CASE("without priority classes jobs that name no queue run as ever, and the others are told") {
+  bool are_away = false;
+  std::unique_ptr<KindAway> priorities;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    priorities = std::make_unique<KindAway>(real, "priorityclasses");
+    priorities->are_away = are_away;
+    return priorities.get();
+  });
+  world.add_node("n", 32);
+  world.create_queue("default", 3);
+  world.create_queue("research", 2);
+  world.create_job("of-default", 3, make_elastic);
+  world.create_job("of-none", 2, [](Json& job) {
+    make_elastic(job);
+    in_queue("research")(job);
+  });
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  REQUIRE(world.user
+              ->merge_patch(api::Kind::kTrainingJob, {"default", "of-none"}, "",
+                            Json{{"spec", {{"queueName", nullptr}}}})
+              .has_value());
+  are_away = true;
+  world.restart_operator();
+  world.create_job("waits", 2);
+  world.create_job("named", 2, in_queue("research"));
+  world.settle();
+  for (const char* job : {"of-default", "of-none"}) {
+    train_together(world, job);
+    REQUIRE(world.job(job).status.is_true("Running"));
+    world.end_pod(pod_of(world, job, 1, 0), 137);
+  }
+  world.pass(seconds(5));
+  CHECK(admitted(world, "waits").empty());
+  world.pass(seconds(40));
+  CHECK(world.job("waits").status.is_true("Admitted"));
+  CHECK(admitted(world, "named").starts_with("False: spec.queueName: the operator could not list"));
+  for (const char* job : {"of-default", "of-none"}) {
+    CAPTURE(std::string(job));
+    CHECK(world.has_pod(pod_of(world, job, 1, 1)));
+  }
+  // Once they are known, all count again where they belong.
+  priorities->are_away = false;
+  world.pass(seconds(60));
+  CHECK(world.queue("default").status.use == "cpu 5/3");
+  CHECK(admitted(world, "named").starts_with("False: 1st in queue research"));
 }
 
 TEST_CASE("a queue called default takes the jobs that name none") {
