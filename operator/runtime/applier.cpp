@@ -94,7 +94,7 @@ class Run {
                                   status.error().code() == ErrorCode::kConflict);
     if (!status && !gone) {
       const Error error = status.error().with("delete pod " + action.key.text());
-      if (is_refused(error.code())) done_.deletion_refused = error.message();
+      if (is_refused(error.code())) done_.deletions_refused[action.uid] = error.message();
       return error;
     }
     done_.deleted.push_back(action.uid);

@@ -23,6 +23,8 @@ constexpr seconds kUnseenMost{30};
 /// repeated with another grace.
 constexpr seconds kCreateAgainAfter{30};
 constexpr seconds kDeleteAgainAfter{5};
+/// Twice as long each time that it is refused; nothing else of its job waits for that.
+constexpr seconds kRefusedAgainAfterLeast{5}, kRefusedAgainAfterMost{60};
 constexpr seconds kCreateBackoffLeast{10};
 constexpr seconds kCreateBackoffMost{40};  // and up to half of it more
 /// An API server, or a webhook before it, that takes no pods for so long is told to the job, which
@@ -66,6 +68,20 @@ void tell_unreadable(kube::Store<T>& store, api::Kind kind) {
     log_warning("an object cannot be read; what was known of it stays",
                 {{"kind", api::info_of(kind).kind}, {"object", key.text()}, {"why", why}});
   }
+}
+
+/// By which what was done is known again; empty: it is never left out.
+std::string name_of_deed(const core::Action& action) {
+  if (const auto* create = std::get_if<core::CreatePod>(&action)) return create->pod.meta.name;
+  // Services and groups are not watched: they are seen by their pods alone.
+  if (const auto* create = std::get_if<core::CreateService>(&action)) {
+    return create->service.meta.name;
+  }
+  if (const auto* create = std::get_if<core::CreatePodGroup>(&action)) {
+    return create->group.meta.name;
+  }
+  const auto* remove = std::get_if<core::DeletePod>(&action);
+  return remove != nullptr ? remove->uid : "";
 }
 
 /// The job a pod says it belongs to.
@@ -477,15 +493,9 @@ void OperatorLoop::take(ApplyDone done) {
       answer(Error(ErrorCode::kUnavailable, "the API server did not take it; ask again"));
     }
   }
-  settle_changes(done.status || done.only_deletions_refused, memory);
-  const bool is_news = done.status || !done.deletion_refused.empty();
-  if (is_news) memory.deletion_refused = std::move(done.deletion_refused);
-  for (auto& name : done.created) {
-    memory.acted.insert_or_assign(std::move(name), now_ + kCreateAgainAfter);
-  }
-  for (auto& uid : done.deleted) {
-    memory.acted.insert_or_assign(std::move(uid), now_ + kDeleteAgainAfter);
-  }
+  const bool is_done = done.status || done.only_deletions_refused;
+  settle_changes(is_done, memory);
+  note_deeds(done, memory);
   if (done.budget) {
     memory.budget = done.budget;
     memory.budget_seen_at = now_;
@@ -497,10 +507,12 @@ void OperatorLoop::take(ApplyDone done) {
   if (!done.version_after.empty() && done.version_after != done.version_before) {
     memory.unseen = Unseen{done.version_before, now_};
   }
-  if (done.status) {
+  if (is_done) {
     if (!done.created.empty()) memory.create_delayed_since.reset();
     queue_.forget(done.key);
     if (memory.unseen) queue_.add_at(done.key, now_ + kUnseenMost);
+    // The job is to say so, and when it is tried again comes of the look.
+    if (!done.status) queue_.add(done.key);
     return;
   }
   memory.decided_places.reset();
@@ -525,6 +537,25 @@ void OperatorLoop::take(ApplyDone done) {
     return;
   }
   queue_.add_backed_off(done.key, now_, seconds(error.retry_after_seconds()));
+}
+
+void OperatorLoop::note_deeds(const ApplyDone& done, Memory& memory) const {
+  for (const auto& name : done.created) {
+    memory.acted.insert_or_assign(name, now_ + kCreateAgainAfter);
+  }
+  for (const auto& uid : done.deleted) {
+    memory.refusals.erase(uid);
+    memory.acted.insert_or_assign(uid, now_ + kDeleteAgainAfter);
+  }
+  for (const auto& [uid, why] : done.deletions_refused) {
+    log_warning("a pod may not be deleted", {{"job", done.key.text()}, {"error", why}});
+    Refusal& refusal = memory.refusals[uid];
+    const int doublings = std::min(refusal.times++, 10);
+    refusal.why = why;
+    const seconds again =
+        std::min(kRefusedAgainAfterLeast * (1 << doublings), kRefusedAgainAfterMost);
+    memory.acted.insert_or_assign(uid, now_ + again);
+  }
 }
 
 // ---- Looking at one job
@@ -590,7 +621,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (options_.sees_nodes) add_nodes(snapshot);
   if (options_.prices != nullptr) add_prices(snapshot);
   snapshot.create_failure = memory.create_failure;
-  snapshot.deletion_refused = memory.deletion_refused;
+  if (!memory.refusals.empty()) snapshot.deletion_refused = memory.refusals.begin()->second.why;
   // Nobody watches budgets, and others write them: a leader before this one, late, or a user.
   const bool is_doubted =
       memory.budget.value_or(0) > 0 && now_ - memory.budget_seen_at >= options_.resync;
@@ -707,25 +738,26 @@ void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapsh
 /// and uids make the repetition harmless, and memory alone must never hold a job up.
 void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
   std::erase_if(memory.acted, [&](const auto& entry) { return now_ >= entry.second; });
-  const auto removed = std::erase_if(plan.actions, [&](const core::Action& action) {
-    if (const auto* create = std::get_if<core::CreatePod>(&action)) {
-      return memory.acted.contains(create->pod.meta.name);
-    }
-    // Services and groups are not watched: they are seen by their pods alone.
-    if (const auto* create = std::get_if<core::CreateService>(&action)) {
-      return memory.acted.contains(create->service.meta.name);
-    }
-    if (const auto* create = std::get_if<core::CreatePodGroup>(&action)) {
-      return memory.acted.contains(create->group.meta.name);
-    }
-    if (const auto* remove = std::get_if<core::DeletePod>(&action)) {
-      return memory.acted.contains(remove->uid);
-    }
-    return false;
+  std::erase_if(plan.actions, [&](const core::Action& action) {
+    const auto done = memory.acted.find(name_of_deed(action));
+    if (done == memory.acted.end()) return false;
+    const seconds again = std::chrono::ceil<seconds>(done->second - now_);
+    plan.requeue_after = std::min(plan.requeue_after.value_or(again), again);
+    return true;
   });
-  if (removed == 0) return;
-  const seconds again = kDeleteAgainAfter;
-  plan.requeue_after = plan.requeue_after ? std::min(*plan.requeue_after, again) : again;
+}
+
+/// Nobody waits any more for pods that are gone, or that leave after all.
+void OperatorLoop::forget_refusals(const api::ObjectKey& key, Memory& memory) const {
+  if (memory.refusals.empty()) return;
+  std::set<std::string> staying;
+  if (const auto pods = pods_of_job_.find(key); pods != pods_of_job_.end()) {
+    for (const auto& pod : pods->second) {
+      const api::ObjectMeta& meta = pods_.find(pod)->meta;
+      if (!meta.deletion_time) staying.insert(meta.uid);
+    }
+  }
+  std::erase_if(memory.refusals, [&](const auto& one) { return !staying.contains(one.first); });
 }
 
 /// Those whose turn it is are looked at, and no other for that: of thousands that train, most wait
@@ -779,6 +811,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   }
   if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
   tell_metrics(*record);
+  forget_refusals(key, memory);
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
   if (options_.sees_nodes && !snapshot.reports.empty()) {
     snapshot.topology = topology_book_.topology(inventory_);

@@ -64,6 +64,10 @@ class OperatorLoop {
     std::string version_before;
     MonoTime since;
   };
+  struct Refusal {
+    std::string why;  ///< in the API server's words
+    int times = 0;
+  };
   /// Hints about one job; dropped when its uid changes.
   struct Memory {
     std::string uid;
@@ -82,7 +86,8 @@ class OperatorLoop {
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
-    std::string deletion_refused;  ///< as JobSnapshot's
+    /// Of pods that may not be deleted, by uid.
+    std::map<std::string, Refusal> refusals;
     /// Since when whatever was to be made was not; until all of a plan is.
     std::optional<MonoTime> create_delayed_since;
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is so
@@ -96,7 +101,7 @@ class OperatorLoop {
     MonoTime budget_retry_at{};  ///< not tried again before, after it failed
     std::optional<Unseen> unseen;
     /// Pods and services created and pods deleted a moment ago, which the store may not show yet,
-    /// and when it may be done again.
+    /// or that may not be deleted, and when it may be done again.
     std::map<std::string, MonoTime> acted;
     /// All places that the job will have when a decision has come into status.
     std::optional<std::vector<api::SlotPlacement>> decided_places;
@@ -136,6 +141,8 @@ class OperatorLoop {
   void note_avoided(const core::JobSnapshot& snapshot, const core::Plan& plan, Memory& memory);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
+  void note_deeds(const ApplyDone& done, Memory& memory) const;
+  void forget_refusals(const api::ObjectKey& key, Memory& memory) const;
   /// Answers the questions to the witness; whether one of them needs a write first, which was
   /// handed over then.
   bool answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot, Memory& memory);

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -34,7 +35,8 @@ struct ApplyDone {
   /// of the last deletion of a pod that was refused.
   Status status;
   bool only_deletions_refused = false;
-  std::string deletion_refused;  ///< in the API server's words
+  /// uids of pods, and why each may not be deleted, in the API server's words.
+  std::map<std::string, std::string> deletions_refused;
   std::optional<core::CreateFailure> create_failure;
   /// Why something was not made where trying again may help: worth saying only when it goes on.
   std::optional<core::CreateFailure> create_delay;

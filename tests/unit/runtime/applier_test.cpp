@@ -372,7 +372,9 @@ TEST_CASE_FIXTURE(Fixture, "a deletion that is refused holds up nothing but itse
   REQUIRE_FALSE(done.status.has_value());
   CHECK(done.status.error().code() == ErrorCode::kForbidden);
   CHECK(done.only_deletions_refused);
-  CHECK(done.deletion_refused.find("pods stay for the audit") != std::string::npos);
+  REQUIRE(done.deletions_refused.contains(deletion.uid));
+  CHECK(done.deletions_refused.at(deletion.uid).find("pods stay for the audit") !=
+        std::string::npos);
   CHECK(done.deleted.empty());
   // What fails behind it stops the plan as ever: the status is another one by now.
   const auto failed = carried_out({deletion, phase("Waiting"), create_pod(2)});
@@ -384,7 +386,7 @@ TEST_CASE_FIXTURE(Fixture, "a deletion that is refused holds up nothing but itse
   policy.code = 503;
   const auto trouble = carried_out({deletion, create_pod(2)});
   REQUIRE_FALSE(trouble.status.has_value());
-  CHECK(trouble.deletion_refused.empty());
+  CHECK(trouble.deletions_refused.empty());
   CHECK_FALSE(has_pod(2));
 }
 

@@ -11,104 +11,14 @@
 #include "operator/core/plan.h"
 #include "operator/runtime/loop.h"
 #include "operator/runtime/metrics.h"
-#include "tests/unit/runtime/listed.h"
+#include "tests/unit/runtime/jobs_fixture.h"
 
 using namespace muster;
+using test::JobsFixture;
+using test::only_pod;
+using test::ready_node;
 
 namespace {
-
-/// Remembers the plans it was given.
-class Planned final : public runtime::Executor {
- public:
-  void execute(runtime::Work work) override { works.push_back(std::move(work)); }
-  void stop() override {}
-
-  /// What plans do to the job, of one kind of action.
-  template <typename Action>
-  std::vector<const Action*> actions_on(const std::string& job) const {
-    std::vector<const Action*> actions;
-    for (const auto& work : works) {
-      for (const auto& action : work.plan.actions) {
-        const auto* one = std::get_if<Action>(&action);
-        if (one != nullptr && work.key.name == job) actions.push_back(one);
-      }
-    }
-    return actions;
-  }
-
-  /// The nodes that the job was given, by each plan.
-  std::vector<std::string> places_of(const std::string& job) const {
-    std::vector<std::string> nodes;
-    for (const auto* patch : actions_on<core::PatchStatus>(job)) {
-      std::string all;
-      for (const auto& slot : patch->status.placement) all += slot.node;
-      nodes.push_back(all);
-    }
-    return nodes;
-  }
-
-  /// The CAs that the job's pods were given.
-  std::vector<std::string> trusted_by(const std::string& job) const {
-    std::vector<std::string> trusted;
-    for (const auto* made : actions_on<core::CreatePod>(job)) {
-      for (const Json& variable : made->pod.spec["containers"][0]["env"]) {
-        if (variable["name"] == contract::kEnvCaCert) trusted.push_back(variable["value"]);
-      }
-    }
-    return trusted;
-  }
-
-  std::vector<runtime::Work> works;
-};
-
-struct JobsFixture {
-  ManualClock clock;  ///< a pass takes no time, so none is waited for
-  runtime::Mailbox mailbox{100};
-  Planned planned;
-
-  void list(api::Kind kind, const std::vector<std::string>& objects) {
-    REQUIRE(mailbox.post(test::listed(kind, objects)));
-  }
-
-  void list_node() {
-    list(api::Kind::kNode, {R"({"metadata": {"name": "n", "uid": "u-n"}, "status": {
-      "allocatable": {"cpu": "12", "memory": "8Gi"},
-      "conditions": [{"type": "Ready", "status": "True"}]}})"});
-    list(api::Kind::kPod, {});
-  }
-
-  static std::string job(const std::string& name, const std::string& version,
-                         const std::string& cpus, const std::string& status = "{}") {
-    return R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": ")" +
-           name + R"(", "namespace": "ns", "uid": "u-)" + name + R"(", "resourceVersion": ")" +
-           version + R"(", "generation": 1}, "spec": {"worker": {"count": 1, "command": ["x"],
-           "resources": {"cpu": ")" +
-           cpus + R"(", "memory": "1Gi"}}}, "status": )" + status + "}";
-  }
-  /// Carried out, with nothing written yet.
-  static runtime::ApplyDone done_of(const runtime::Work& work) {
-    runtime::ApplyDone done;
-    done.key = work.key;
-    done.uid = work.uid;
-    done.pass = work.plan.pass;
-    return done;
-  }
-  /// All that is planned, likewise.
-  void carry_out() {
-    for (const runtime::Work& work : std::exchange(planned.works, {})) {
-      REQUIRE(mailbox.post(done_of(work)));
-    }
-  }
-  /// Of job a, which wants so many processors: the API server tells of what was written.
-  void see_at_once(runtime::ApplyDone& done, const core::PatchStatus& patch, const char* cpus) {
-    done.version_before = std::to_string(version);
-    done.version_after = std::to_string(++version);
-    list(api::Kind::kTrainingJob,
-         {job("a", done.version_after, cpus, dump_json(api::status_to_json(patch.status)))});
-  }
-
-  int version = 1;  ///< of job a
-};
 
 /// How many looks at jobs the loop has been asked for.
 int looks_by(const runtime::Metrics& metrics) {
@@ -268,63 +178,6 @@ TEST_CASE("gangs that stand in each other's quota do not try at the same moments
   CHECK(pauses.size() > 1);
   CHECK(*pauses.begin() >= 40);
   CHECK(*pauses.rbegin() <= 62);
-}
-
-namespace {
-
-/// The pod of a job's only worker, as it was made for attempt 0 on node n.
-std::string only_pod(const std::string& job, const Json& meta, const Json& status) {
-  const auto [read, verdict] = api::read_training_job(*parse_json(JobsFixture::job(job, "1", "1")));
-  Json pod = api::to_json(api::make_pod(read, {0, 0, "n", ""}, {}));
-  pod["metadata"]["uid"] = "u-pod";
-  pod["metadata"].update(meta);
-  pod["spec"]["nodeName"] = "n";
-  pod["status"] = status;
-  return dump_json(pod);
-}
-
-std::string ready_node(const std::string& name, const std::string& spec) {
-  return R"({"metadata": {"name": ")" + name + R"(", "uid": "u-)" + name + R"("}, "spec": )" +
-         spec + R"(, "status": {"allocatable": {"cpu": "12", "memory": "8Gi"},
-      "conditions": [{"type": "Ready", "status": "True"}]}})";
-}
-
-}  // namespace
-
-TEST_CASE("a job that waits for a pod that may not be deleted says so in the API server's words") {
-  JobsFixture fixture;
-  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
-  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
-  fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
-  fixture.list(api::Kind::kTrainingJob,
-               {JobsFixture::job("a", "1", "1", R"({"membershipEpoch": 1})")});
-  std::string said;
-  int tries = 0;
-  for (int second = 0; second < 30 && tries < 3; ++second) {
-    loop.step();
-    fixture.clock.advance(seconds(1));
-    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
-      runtime::ApplyDone done = JobsFixture::done_of(work);
-      for (const auto& action : work.plan.actions) {
-        if (std::holds_alternative<core::DeletePod>(action)) {
-          ++tries;
-          done.status = Error(ErrorCode::kForbidden, "pods stay for the audit");
-          done.only_deletions_refused = true;
-          done.deletion_refused = done.status.error().message();
-        }
-        const auto* patch = std::get_if<core::PatchStatus>(&action);
-        if (patch == nullptr) continue;
-        const auto* admitted = patch->status.condition("Admitted");
-        said += admitted != nullptr ? admitted->message + "\n" : "";
-        fixture.see_at_once(done, *patch, "1");
-      }
-      REQUIRE(fixture.mailbox.post(std::move(done)));
-    }
-  }
-  CHECK(tries == 3);
-  CHECK(said ==
-        "waiting for the last attempt's pods to go; a pod that is to go may not be deleted (pods "
-        "stay for the audit): let the operator delete it, or delete it yourself\n");
 }
 
 TEST_CASE("a worker that is drained is no restart: the loop tells that its node is emptied") {

@@ -1,0 +1,127 @@
+// One job or a few before a loop whose plans are carried out by the test.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/contract.h"
+#include "operator/core/plan.h"
+#include "operator/runtime/loop.h"
+#include "tests/unit/runtime/listed.h"
+
+namespace muster::test {
+
+/// Remembers the plans it was given.
+class Planned final : public runtime::Executor {
+ public:
+  void execute(runtime::Work work) override { works.push_back(std::move(work)); }
+  void stop() override {}
+
+  /// What plans do to the job, of one kind of action.
+  template <typename Action>
+  std::vector<const Action*> actions_on(const std::string& job) const {
+    std::vector<const Action*> actions;
+    for (const auto& work : works) {
+      for (const auto& action : work.plan.actions) {
+        const auto* one = std::get_if<Action>(&action);
+        if (one != nullptr && work.key.name == job) actions.push_back(one);
+      }
+    }
+    return actions;
+  }
+
+  /// The nodes that the job was given, by each plan.
+  std::vector<std::string> places_of(const std::string& job) const {
+    std::vector<std::string> nodes;
+    for (const auto* patch : actions_on<core::PatchStatus>(job)) {
+      std::string all;
+      for (const auto& slot : patch->status.placement) all += slot.node;
+      nodes.push_back(all);
+    }
+    return nodes;
+  }
+
+  /// The CAs that the job's pods were given.
+  std::vector<std::string> trusted_by(const std::string& job) const {
+    std::vector<std::string> trusted;
+    for (const auto* made : actions_on<core::CreatePod>(job)) {
+      for (const Json& variable : made->pod.spec["containers"][0]["env"]) {
+        if (variable["name"] == contract::kEnvCaCert) trusted.push_back(variable["value"]);
+      }
+    }
+    return trusted;
+  }
+
+  std::vector<runtime::Work> works;
+};
+
+struct JobsFixture {
+  ManualClock clock;  ///< a pass takes no time, so none is waited for
+  runtime::Mailbox mailbox{100};
+  Planned planned;
+
+  void list(api::Kind kind, const std::vector<std::string>& objects) {
+    REQUIRE(mailbox.post(test::listed(kind, objects)));
+  }
+
+  void list_node() {
+    list(api::Kind::kNode, {R"({"metadata": {"name": "n", "uid": "u-n"}, "status": {
+      "allocatable": {"cpu": "12", "memory": "8Gi"},
+      "conditions": [{"type": "Ready", "status": "True"}]}})"});
+    list(api::Kind::kPod, {});
+  }
+
+  static std::string job(const std::string& name, const std::string& version,
+                         const std::string& cpus, const std::string& status = "{}") {
+    return R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": ")" +
+           name + R"(", "namespace": "ns", "uid": "u-)" + name + R"(", "resourceVersion": ")" +
+           version + R"(", "generation": 1}, "spec": {"worker": {"count": 1, "command": ["x"],
+           "resources": {"cpu": ")" +
+           cpus + R"(", "memory": "1Gi"}}}, "status": )" + status + "}";
+  }
+  /// Carried out, with nothing written yet.
+  static runtime::ApplyDone done_of(const runtime::Work& work) {
+    runtime::ApplyDone done;
+    done.key = work.key;
+    done.uid = work.uid;
+    done.pass = work.plan.pass;
+    return done;
+  }
+  /// All that is planned, likewise.
+  void carry_out() {
+    for (const runtime::Work& work : std::exchange(planned.works, {})) {
+      REQUIRE(mailbox.post(done_of(work)));
+    }
+  }
+  /// Of job a, which wants so many processors: the API server tells of what was written.
+  void see_at_once(runtime::ApplyDone& done, const core::PatchStatus& patch, const char* cpus) {
+    done.version_before = std::to_string(version);
+    done.version_after = std::to_string(++version);
+    list(api::Kind::kTrainingJob,
+         {job("a", done.version_after, cpus, dump_json(api::status_to_json(patch.status)))});
+  }
+
+  int version = 1;  ///< of job a
+};
+
+/// The pod of a job's only worker, as it was made for attempt 0 on node n.
+inline std::string only_pod(const std::string& job, const Json& meta, const Json& status) {
+  const auto [read, verdict] = api::read_training_job(*parse_json(JobsFixture::job(job, "1", "1")));
+  Json pod = api::to_json(api::make_pod(read, {0, 0, "n", ""}, {}));
+  pod["metadata"]["uid"] = "u-pod";
+  pod["metadata"].update(meta);
+  pod["spec"]["nodeName"] = "n";
+  pod["status"] = status;
+  return dump_json(pod);
+}
+
+inline std::string ready_node(const std::string& name, const std::string& spec) {
+  return R"({"metadata": {"name": ")" + name + R"(", "uid": "u-)" + name + R"("}, "spec": )" +
+         spec + R"(, "status": {"allocatable": {"cpu": "12", "memory": "8Gi"},
+      "conditions": [{"type": "Ready", "status": "True"}]}})";
+}
+
+}  // namespace muster::test
