@@ -19,9 +19,7 @@ namespace {
 
 /// An own write is believed to have reached the store by then, or to be lost to it.
 constexpr seconds kUnseenMost{30};
-/// A full machine shows a new pod many seconds after it was made; a deletion may have to be
-/// repeated with another grace.
-constexpr seconds kCreateAgainAfter{30};
+/// A deletion may have to be repeated with another grace.
 constexpr seconds kDeleteAgainAfter{5};
 /// Twice as long each time that it is refused; nothing else of its job waits for that.
 constexpr seconds kRefusedAgainAfterLeast{5}, kRefusedAgainAfterMost{60};
@@ -541,7 +539,7 @@ void OperatorLoop::take(ApplyDone done) {
 
 void OperatorLoop::note_deeds(const ApplyDone& done, Memory& memory) const {
   for (const auto& name : done.created) {
-    memory.acted.insert_or_assign(name, now_ + kCreateAgainAfter);
+    memory.acted.insert_or_assign(name, now_ + options_.create_again_after);
   }
   for (const auto& uid : done.deleted) {
     memory.refusals.erase(uid);

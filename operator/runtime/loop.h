@@ -33,6 +33,8 @@ namespace muster::runtime {
 struct LoopOptions : DecidingOptions {
   Mailbox* mailbox = nullptr;
   Executor* executor = nullptr;
+  /// A full machine shows a new pod many seconds after it was made.
+  seconds create_again_after{30};
   /// For tests: in each pass the inventory that is kept is held against one made anew, and a
   /// difference ends the process. Costs what the whole cluster costs.
   bool checks_inventory = false;

@@ -26,8 +26,9 @@ constexpr std::array kWatched{api::Kind::kTrainingJob,
 
 /// Nothing is missed here, so nothing has to be looked at again soon.
 constexpr seconds kResync{24 * 3600};
-/// However far is looked ahead, a pod that is starting has its place: nobody here starts it.
-constexpr seconds kPodStartTimeout{10LL * 365 * 24 * 3600};
+/// However far is looked ahead, a pod that is starting has its place, as nobody here starts it, and
+/// one that is only implied is not missed.
+constexpr seconds kNever{10LL * 365 * 24 * 3600};
 /// Turns of the loop in one run(): a bound, far above what any cluster takes.
 constexpr int kMostTurns = 100'000;
 
@@ -108,7 +109,8 @@ LoopOptions WhatIf::loop_options() {
   options.sees_queues = true;
   options.sees_topologies = true;
   options.resync = kResync;
-  options.pod_start_timeout = kPodStartTimeout;
+  options.pod_start_timeout = kNever;
+  if (new_pods_ == NewPods::kImplied) options.create_again_after = kNever;
   options.prices = prices_;
   return options;
 }
@@ -167,16 +169,17 @@ void WhatIf::begin() {
   }
 }
 
-void WhatIf::run(nanoseconds time, bool ends_with_write) {
+int WhatIf::run(nanoseconds time, bool ends_with_write) {
   if (!has_begun_) begin();
   const MonoTime end = clock_.mono_now() + time;
-  for (int turn = 0; turn < kMostTurns; ++turn) {
+  for (int turn = 1; turn <= kMostTurns; ++turn) {
     const MonoTime due = loop_.step();
     if (work() || due <= clock_.mono_now()) continue;
-    if (ends_with_write && !written_.empty()) return;
+    if (ends_with_write && !written_.empty()) return turn;
     clock_.advance(std::min(due, end) - clock_.mono_now());
-    if (due > end) return;
+    if (due > end) return turn;
   }
+  return kMostTurns;
 }
 
 bool WhatIf::work() {
@@ -203,6 +206,10 @@ void WhatIf::apply(Work work) {
     } else if (const auto* made = std::get_if<core::CreatePod>(&action)) {
       if (new_pods_ == NewPods::kRun) create(made->pod);
       done.created.push_back(made->pod.meta.name);
+    } else if (const auto* service = std::get_if<core::CreateService>(&action)) {
+      done.created.push_back(service->service.meta.name);
+    } else if (const auto* group = std::get_if<core::CreatePodGroup>(&action)) {
+      done.created.push_back(group->group.meta.name);
     }
   }
   MUSTER_CHECK(mailbox_.try_post(std::move(done)));

@@ -46,10 +46,10 @@ class WhatIf {
   void end_job(const api::ObjectKey& job);
   /// What a worker says of itself and of those it trains with.
   void report(ProgressReport report);
-  /// Whatever the operator decides from now on for so long.
-  void run(nanoseconds time) { run(time, false); }
+  /// Whatever the operator decides from now on for so long. Returns in how many turns of its loop.
+  int run(nanoseconds time) { return run(time, false); }
   /// The same, but no longer than until take_written() has something.
-  void run_to_write(nanoseconds time) { run(time, true); }
+  int run_to_write(nanoseconds time) { return run(time, true); }
   /// Jobs whose status was written since this was last asked.
   std::set<api::ObjectKey> take_written() { return std::exchange(written_, {}); }
 
@@ -73,7 +73,7 @@ class WhatIf {
   };
 
   LoopOptions loop_options();
-  void run(nanoseconds time, bool ends_with_write);
+  int run(nanoseconds time, bool ends_with_write);
   void begin();
   bool work();
   void apply(Work work);

@@ -97,6 +97,53 @@ TEST_CASE("a TopologyConfig, Kueue's or KAI's Topology or HyperNodes tell where 
   CHECK_MESSAGE(cluster.why().find(source) != std::string::npos, cluster.why());
 }
 
+TEST_CASE("a gang that has its places is left alone while nothing happens") {
+  runtime::WhatIf what_if{kReadAt};
+  const auto put = [&](Json object) { CHECK(what_if.put(std::move(object))); };
+  const auto put_node = [&](const char* name, int cpus) {
+    const Json ready{{"type", "Ready"}, {"status", "True"}};
+    put({{"apiVersion", "v1"},
+         {"kind", "Node"},
+         {"metadata", {{"name", name}}},
+         {"status",
+          {{"allocatable", {{"cpu", std::to_string(cpus)}, {"memory", "8Gi"}, {"pods", "9"}}},
+           {"conditions", Json::array({ready})}}}});
+  };
+  // One of its three workers trains.
+  Json job = *parse_json(R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",
+    "metadata": {"name": "gang", "namespace": "lab", "uid": "u", "resourceVersion": "1",
+      "generation": 1},
+    "spec": {"worker": {"count": 3, "min": 1},
+      "training": {"steps": 5, "model": {"mlp": {"hidden": [3]}},
+        "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+        "optimizer": {"sgd": {"learningRate": "1"}}}},
+    "status": {"membershipEpoch": 1, "targetWorkers": 1, "startAttempt": 0, "replicas": 1,
+      "conditions": [{"type": "Running", "status": "True", "reason": "GangRunning",
+        "lastTransitionTime": "2023-01-01T00:00:00Z"}],
+      "placement": [{"slot": 0, "attempt": 0, "node": "n1", "member": true}]}})");
+  Json pod = api::to_json(api::make_pod(api::read_training_job(job).first, {0, 0, "n1", ""}, {}));
+  pod["metadata"]["uid"] = "u-pod";
+  pod["spec"]["nodeName"] = "n1";
+  pod["status"] = {{"phase", "Running"}};
+  put(std::move(job));
+  put(std::move(pod));
+  put_node("n1", 2);
+  ProgressReport report;
+  report.job = "lab/gang";
+  report.step = 1;
+  report.total_steps = 100;
+  report.membership_epoch = 1;
+  report.members = {0};
+  what_if.run(seconds(1));
+  what_if.report(report);
+  // It is given the others one soon after the other.
+  what_if.run(seconds(10));
+  put_node("n2", 1);
+  what_if.run(seconds(120));
+  CHECK(what_if.job({"lab", "gang"})->status.placement.size() == 3);
+  CHECK(what_if.run(seconds(24 * 3600)) < 20);
+}
+
 /// Hands that only remember.
 struct Remembering final : runtime::Executor {
   std::vector<std::string> reasons;
