@@ -66,7 +66,7 @@ struct JobSnapshot {
   std::shared_ptr<const Topology> topology;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;
-  /// Why a pod of the last plan may not be deleted, in the API server's words; empty: none was
+  /// Why a pod that is to go may not be deleted, in the API server's words; empty: none was
   /// refused. A hint as well.
   std::string deletion_refused;
   /// pods_verdict() of this spec where it is known already: it costs as much as making a pod.
