@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/utf8.h"
+
 namespace muster {
 namespace {
 
@@ -249,6 +251,13 @@ std::string read_integer(const Json& value, JsonReader::Range range, std::int64_
 MUSTER_READ_FIELDS(optional, false)
 MUSTER_READ_FIELDS(required, true)
 #undef MUSTER_READ_FIELDS
+
+void JsonReader::words(std::string_view field, std::string& out, std::size_t max_bytes) {
+  const Json* value = find(field);
+  if (value == nullptr || !value->is_string()) return;
+  out = utf8_head(value->get_ref<const std::string&>(), max_bytes);
+  std::replace(out.begin(), out.end(), '\0', '?');
+}
 
 const Json* JsonReader::object(std::string_view field) {
   const Json* value = find(field);

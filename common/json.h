@@ -67,6 +67,9 @@ class JsonReader {
   void optional(std::string_view field, int& out, Range range);
   void optional(std::string_view field, bool& out);
   void optional(std::string_view field, std::string& out, std::size_t max_bytes = 1024);
+  /// Text that only people read, from whoever may write into the object: it is cut between two
+  /// characters to `max_bytes`, a NUL becomes '?', and what is no string counts as absent.
+  void words(std::string_view field, std::string& out, std::size_t max_bytes = 1024);
   void required(std::string_view field, std::int64_t& out, Range range);
   void required(std::string_view field, int& out, Range range);
   void required(std::string_view field, bool& out);

@@ -27,6 +27,12 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
+std::string_view utf8_head(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && is_continuation(text[most])) --most;
+  return text.substr(0, most);
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);

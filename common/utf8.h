@@ -9,6 +9,9 @@ namespace muster {
 /// Bytes of the valid UTF-8 character that `text` starts with; 0 when there is none.
 std::size_t utf8_length(std::string_view text);
 
+/// The longest start of `text` of at most `most` bytes that ends between two characters.
+std::string_view utf8_head(std::string_view text, std::size_t most);
+
 /// Whether all of it is valid UTF-8.
 bool is_utf8(std::string_view text);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/utf8.h"
 #include "operator/api/spec_json.h"
 
 namespace muster::api {
@@ -376,10 +377,7 @@ Json without_nulls(const Json& value) {
 }
 
 std::string cut(const std::string& text, std::size_t max_bytes) {
-  if (text.size() <= max_bytes) return text;
-  std::size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
+  return std::string(utf8_head(text, max_bytes));
 }
 
 std::string in_quotes(std::string_view text) { return "\"" + cut(std::string(text), 64) + "\""; }

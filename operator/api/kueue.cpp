@@ -75,7 +75,7 @@ std::string read_says(const Json& json) {
     std::string type, value, message;
     in.optional("type", type);
     in.optional("status", value);
-    in.optional("message", message, 32 * 1024);
+    in.words("message", message, kueue::kMaxSaysBytes);
     if (!in.status() || value == "True") continue;
     if (type == "Admitted") admitted = message;
     if (type == "QuotaReserved") reserved = message;
@@ -177,7 +177,7 @@ Result<KueueWorkload> parse_kueue_workload(const Json& json) {
     owner.optional("name", workload.pod, 253);
     if (!owner.status() || kind != "Pod") workload.pod.clear();
   }
-  workload.says = cut(read_says(json), kueue::kMaxSaysBytes);
+  workload.says = read_says(json);
   return workload;
 }
 

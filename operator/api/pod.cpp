@@ -234,9 +234,8 @@ Status read_terminated(const Json& json, const std::string& path, Termination& o
   JsonReader in(json, path);
   in.optional("exitCode", out.exit_code, {INT32_MIN, INT32_MAX});
   in.optional("signal", out.signal, {0, INT32_MAX});
-  in.optional("reason", out.reason);
-  in.optional("message", out.message, kMaxMessageBytes);
-  out.message = cut(out.message, kMaxTerminationBytes);
+  in.words("reason", out.reason);
+  in.words("message", out.message, kMaxTerminationBytes);
   return in.status();
 }
 
@@ -245,8 +244,8 @@ void read_waiting(JsonReader& in, const std::string& head, Pod& out) {
   read_object(in, "waiting", [&](const Json& waiting, const std::string& at) {
     JsonReader reader(waiting, at);
     std::string reason, message;
-    reader.optional("reason", reason);
-    reader.optional("message", message, kMaxMessageBytes);
+    reader.words("reason", reason);
+    reader.words("message", message, kMaxMessageBytes);
     if (out.reason.empty() && says_why(reason)) {
       out.reason = reason;
       out.message = head + message;
@@ -313,8 +312,8 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
   std::string type, status, reason, message;
   in.required("type", type);
   in.required("status", status);
-  in.optional("reason", reason);
-  in.optional("message", message, kMaxMessageBytes);
+  in.words("reason", reason);
+  in.words("message", message, kMaxMessageBytes);
   if (type == "PodScheduled" && status == "True") {
     std::string since;
     in.optional("lastTransitionTime", since);
@@ -341,8 +340,8 @@ Status read_status(const Json& json, const std::string& path, const std::set<std
   std::string phase;
   in.optional("phase", phase);
   out.phase = phase_of(phase);
-  in.optional("reason", out.reason);
-  in.optional("message", out.message, kMaxMessageBytes);
+  in.words("reason", out.reason);
+  in.words("message", out.message, kMaxMessageBytes);
   in.optional("podIP", out.pod_ip, 64);
   read_list(in, "conditions", 256,
             [&](const Json& item, const std::string& at) { return read_condition(item, at, out); });

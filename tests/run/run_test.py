@@ -1001,6 +1001,15 @@ with open(f"env-{rank}.json", "w") as out:
             code, out, err = self.run_muster("run", os.path.join(ROOT, "examples/torch-ddp.yaml"), "--output", self.path("out"))
         self.assertEqual(code, 0, out + err)
 
+    def test_last_words_that_are_no_text_do_not_hide_the_end(self):
+        job = self.own_job(r"printf 'a\0b' >&2; exit 3")
+        code, out, err = self.run_muster("run", job, "--output", self.path("out"))
+        self.assertEqual(code, 3, out + err)
+        report = self.report("out")
+        self.assertEqual(report["status"], "Failed")
+        self.assertEqual(report["failure"]["exitCode"], 3)
+        self.assertEqual(report["failure"]["logTail"], "a?b")
+
     def test_a_program_that_is_not_there_is_named(self):
         job = self.own_job("")
         code, out, err = self.run_muster("run", job, "--output", self.path("out"),

@@ -139,6 +139,8 @@ TEST_CASE("a Workload says why it is not admitted, and to whom") {
       {Json{{"type", "QuotaReserved"}, {"status", "False"}, {"message", std::string(9000, 'x')}},
        7});
   CHECK(parse_kueue_workload(json)->says == std::string(512, 'x'));
+  json["status"]["conditions"][0]["message"] = std::string("no\0 quota", 9);
+  CHECK(parse_kueue_workload(json)->says == "no? quota");
   json["metadata"].erase("name");
   CHECK_FALSE(parse_kueue_workload(json));
 }

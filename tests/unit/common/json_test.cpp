@@ -85,6 +85,23 @@ TEST_CASE("a reader takes numbers only when they fit and are integers") {
   CHECK(read(R"([])") == "spec: must be an object");
 }
 
+TEST_CASE("words are read whatever they are, and cut between two characters") {
+  Json json{{"message", std::string("a\0b", 3)}, {"long", "x"}, {"odd", 7}, {"none", nullptr}};
+  for (int i = 0; i < 1000; ++i) json["long"].get_ref<std::string&>() += "\xc3\xbc";
+  JsonReader in(json, "status");
+  std::string message, longer, odd = "as it was", none = "as it was";
+  in.words("message", message);
+  in.words("long", longer, 100);
+  in.words("odd", odd);
+  in.words("none", none);
+  in.no_other_fields();
+  CHECK(in.status());
+  CHECK(message == "a?b");
+  CHECK(longer == json["long"].get<std::string>().substr(0, 99));
+  CHECK(odd == "as it was");
+  CHECK(none == "as it was");
+}
+
 TEST_CASE("an unknown field is named, with those that are known") {
   const Json json = *parse_json(R"({"count": 7, "cuont": 1})");
   JsonReader in(json, "spec.worker");

@@ -26,6 +26,16 @@ TEST_CASE("what is no character of UTF-8 has none") {
   }
 }
 
+TEST_CASE("text is cut between two characters") {
+  const std::string_view text = "a\xc3\xbc\xe2\x82\xac";
+  CHECK(utf8_head(text, 6) == text);
+  CHECK(utf8_head(text, 5) == "a\xc3\xbc");
+  CHECK(utf8_head(text, 3) == "a\xc3\xbc");
+  CHECK(utf8_head(text, 2) == "a");
+  CHECK(utf8_head(text, 0) == "");
+  CHECK(utf8_head("\x80\x80", 1) == "");
+}
+
 TEST_CASE("text is UTF-8 where all of its characters are") {
   for (const char* text : {"", "a",
                            "Gr\xc3\xb6\xc3\x9f"
