@@ -7,11 +7,14 @@
 namespace muster {
 namespace {
 
+enum class TooDeep { kRefused, kLeftOut };
+
 /// Builds the document while counting depth, refusing a key twice in one object, and leaving out
 /// what it is told to.
 class StrictHandler : public nlohmann::json_sax<Json> {
  public:
-  explicit StrictHandler(std::span<const LeftOut> left_out) : left_out_(left_out) {}
+  StrictHandler(std::span<const LeftOut> left_out, TooDeep too_deep)
+      : left_out_(left_out), too_deep_(too_deep) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -107,10 +110,12 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json::value_t type) {
-    if (!leaving_out() && is_full()) left_out_below_ = depth_;
+    const bool is_too_deep = depth_ >= kMaxJsonDepth && too_deep_ == TooDeep::kLeftOut;
+    if (!leaving_out() && (is_full() || is_too_deep)) left_out_below_ = depth_;
+    const int most = leaving_out() ? kMaxLeftOutDepth : kMaxJsonDepth;
     if (!leaving_out()) open_.push_back(place(Json(type)));
-    if (++depth_ <= kMaxJsonDepth) return true;
-    error_ = "nested more than " + std::to_string(kMaxJsonDepth) + " deep";
+    if (++depth_ <= most) return true;
+    error_ = "nested more than " + std::to_string(most) + " deep";
     return false;
   }
 
@@ -125,6 +130,7 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   }
 
   const std::span<const LeftOut> left_out_;
+  const TooDeep too_deep_;
   Json root_;
   std::vector<Place> open_;
   Place member_;  ///< whose value comes next, inside of an object
@@ -133,14 +139,23 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   std::string error_;
 };
 
-}  // namespace
-
-Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out) {
-  StrictHandler handler(left_out);
+Result<Json> parsed(std::string_view text, StrictHandler handler) {
   if (!Json::sax_parse(text.begin(), text.end(), &handler)) {
     return Error(ErrorCode::kInvalid, handler.error().empty() ? "not JSON" : handler.error());
   }
   return std::move(handler.root());
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out) {
+  return parsed(text, StrictHandler(left_out, TooDeep::kRefused));
+}
+
+Result<Json> parse_told_json(std::string_view text, std::span<const LeftOut> left_out) {
+  auto told = parsed(text, StrictHandler(left_out, TooDeep::kLeftOut));
+  if (told || is_utf8(text)) return told;
+  return parsed(to_utf8(text), StrictHandler(left_out, TooDeep::kLeftOut));
 }
 
 std::string dump_json(const Json& value) {

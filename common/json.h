@@ -15,8 +15,11 @@ namespace muster {
 
 using Json = nlohmann::json;
 
-/// Most levels of arrays and objects that parse_json accepts (the library's dump recurses).
+/// Most levels of arrays and objects that parse_json builds (the library's dump recurses).
 inline constexpr int kMaxJsonDepth = 64;
+/// Most levels with those of which nothing is built. Of one object, Kubernetes' API server takes
+/// and gives 10,000.
+inline constexpr int kMaxLeftOutDepth = 20'000;
 
 /// The member `name` of every object that stands, alone or in a list, under the name `parent`;
 /// where `name` is empty, all its members but those that are `kept`. And of a list under the name
@@ -28,9 +31,13 @@ struct LeftOut {
 };
 
 /// Parses UTF-8 text. Refuses duplicate keys, depth over kMaxJsonDepth and anything after the
-/// value. What is `left_out` is passed over: nothing is built of it. Errors: kInvalid with the
-/// byte offset.
+/// value. What is `left_out` is passed over, however deep it is: nothing is built of it. Errors:
+/// kInvalid with the byte offset.
 Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out = {});
+
+/// As parse_json, of what an API server tells of the objects of many: none of these may hide the
+/// others. What is nested too deep is left out, too, and bytes that are no UTF-8 become '?'.
+Result<Json> parse_told_json(std::string_view text, std::span<const LeftOut> left_out = {});
 
 /// Compact text, keys sorted; bytes that are not UTF-8 become U+FFFD. Never throws.
 std::string dump_json(const Json& value);

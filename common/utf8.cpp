@@ -42,6 +42,17 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+std::string to_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    valid += length == 0 ? std::string_view("?") : text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return valid;
+}
+
 char32_t utf8_code_point(std::string_view character) {
   const auto byte = [&](std::size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(character[i]));

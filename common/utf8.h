@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace muster {
@@ -14,6 +15,9 @@ std::string_view utf8_head(std::string_view text, std::size_t most);
 
 /// Whether all of it is valid UTF-8.
 bool is_utf8(std::string_view text);
+
+/// Of valid UTF-8: each byte that belongs to no character has become '?'.
+std::string to_utf8(std::string_view text);
 
 /// The code point of one valid UTF-8 character: text of utf8_length(text) bytes, at least 1.
 char32_t utf8_code_point(std::string_view character);

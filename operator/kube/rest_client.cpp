@@ -193,7 +193,7 @@ class RestClient final : public ApiClient {
 
   static Result<Json> body_of(const HttpResponse& response, std::span<const LeftOut> left_out) {
     if (!is_success(response.code)) return error_of(response);
-    auto body = parse_json(response.body, left_out);
+    auto body = parse_told_json(response.body, left_out);
     if (!body || !body->is_object()) {
       // A proxy's page, or an answer that was cut: the same request may do better later.
       return Error(ErrorCode::kUnavailable, "HTTP " + std::to_string(response.code) +

@@ -279,7 +279,7 @@ std::vector<WatchEvent> Watcher::on_line(MonoTime now, const std::string& line) 
 std::vector<WatchEvent> Watcher::take_line(MonoTime now, const std::string& line) {
   const std::string_view text = strip(line);
   if (text.empty()) return {};
-  auto event = parse_json(text, options_.left_out);
+  auto event = parse_told_json(text, options_.left_out);
   if (!event || !event->is_object()) return bad_line(now);
   const std::string type = text_of(member(*event, "type"));
   const auto found = event->find("object");

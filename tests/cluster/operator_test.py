@@ -322,6 +322,32 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(get("trainingjob", "whole")["metadata"]["resourceVersion"], version)
         self.assertEqual(lists(), before, "lists after the start")
 
+    def test_what_stands_deep_in_anybodys_pod_makes_the_operator_blind_to_no_other(self):
+        PLANE.kubectl("create", "namespace", "stranger")
+        self.addCleanup(PLANE.kubectl, "delete", "namespace", "stranger", "--wait=false")
+        wait_for("the account of pods", lambda: PLANE.kubectl("get", "serviceaccount", "default", "-n", "stranger",
+                                                              "--ignore-not-found").strip(), SECONDS)
+
+        def stranger(name):
+            fields = {}
+            for _ in range(200):
+                fields = {"f:x": fields}
+            owner = {"manager": "stranger", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                     "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "managedFields": [owner]},
+                   "spec": {"containers": [{"name": "c", "image": "example.invalid/hello:1"}]}}
+            PLANE.kubectl("create", "--raw", "/api/v1/namespaces/stranger/pods", "-f", "-", stdin=json.dumps(pod))
+            stored = PLANE.kubectl("get", "--raw", f"/api/v1/namespaces/stranger/pods/{name}")
+            self.assertIn('{"f:x":' * 100, stored.replace(" ", ""), "the API server keeps it")
+
+        stranger("before")  # in the first list
+        Replica(self, "a").wait_ready()
+        create(hello("first"))
+        self.run_gang("first", 2)
+        stranger("meanwhile")  # in the watch
+        create(hello("second"))
+        self.run_gang("second", 2)
+
     def test_news_that_comes_again_is_counted_on_its_event(self):
         replica = Replica(self, "a").wait_ready()
         create(hello("again"))

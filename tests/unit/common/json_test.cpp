@@ -39,8 +39,52 @@ TEST_CASE("what a list of names and parents leaves out is passed over, whatever 
   // An empty key is a key like others: nothing is passed over in silence.
   CHECK(dump_json(*parse_json(R"({"":{"":1},"a":2})")) == R"({"":{"":1},"a":2})");
   CHECK(dump_json(*parse(R"({"":{"m":1},"m":2})")) == R"({"":{"m":1},"m":2})");
-  CHECK_FALSE(
-      parse((R"({"a":{"m":)" + std::string(100, '[') + std::string(100, ']') + "}}").c_str()));
+}
+
+namespace {
+
+std::string nested(int levels) {
+  const auto count = static_cast<std::size_t>(levels);
+  return std::string(count, '[') + std::string(count, ']');
+}
+
+}  // namespace
+
+TEST_CASE("what is left out may be as deep as a server lets it be, and what is built may not") {
+  constexpr std::array kOut{LeftOut{"a", "m"}, LeftOut{"l", "", {}, 1}};
+  const auto parse = [&](const std::string& text) { return parse_json(text, kOut); };
+  const std::string deep = nested(10'000);
+  CHECK(dump_json(*parse(R"({"a":{"m":)" + deep + R"(,"n":1}})")) == R"({"a":{"n":1}})");
+  CHECK(dump_json(*parse(R"({"l":[1,)" + deep + R"(,2],"b":3})")) == R"({"b":3,"l":[1]})");
+  CHECK_FALSE(parse(R"({"a":{"n":)" + nested(100) + "}}"));
+  CHECK_FALSE(parse(R"({"l":[)" + nested(100) + "]}"));
+  CHECK_FALSE(parse(R"({"a":{"m":)" + nested(kMaxLeftOutDepth) + "}}"));
+  // The depth counts that has been left out at its end, and no more.
+  CHECK(parse(R"({"a":{"m":)" + deep + R"(,"n":)" + nested(kMaxJsonDepth - 2) + "}}"));
+  CHECK_FALSE(parse(R"({"a":{"m":)" + deep + R"(,"n":)" + nested(kMaxJsonDepth - 1) + "}}"));
+}
+
+TEST_CASE("of what a server tells nothing that is too deep, or no text, hides the rest") {
+  const std::string deep = nested(10'000);
+  const auto told = parse_told_json(R"([{"b":)" + deep + R"(,"c":2},)" + deep + ",3]");
+  REQUIRE(told);
+  CHECK(told->at(0).at("c") == 2);
+  CHECK(told->at(2) == 3);
+  // It can be written and read again: nothing that was built is over the bound.
+  CHECK(parse_json(dump_json(*told)));
+  // An object that is too deep is as if it were not there.
+  std::string objects = "1";
+  for (int i = 0; i < 1000; ++i) objects = R"({"x":)" + objects + R"(,"y":2})";
+  const auto inner = parse_told_json(objects);
+  REQUIRE(inner);
+  CHECK(parse_json(dump_json(*inner)));
+  CHECK(inner->at("y") == 2);
+  const auto odd = parse_told_json("[{\"a\":\"\xff\"},{\"\xe2\x82\":1},\"\xc3\xbc\"]");
+  REQUIRE(odd);
+  CHECK(dump_json(*odd) == "[{\"a\":\"?\"},{\"??\":1},\"\xc3\xbc\"]");
+  for (const char* text : {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "{\"a\":\"\xff\""}) {
+    CHECK_FALSE(parse_told_json(text));
+  }
 }
 
 TEST_CASE("of what is left out but for some members these alone are built") {

@@ -36,6 +36,15 @@ TEST_CASE("text is cut between two characters") {
   CHECK(utf8_head("\x80\x80", 1) == "");
 }
 
+TEST_CASE("bytes that belong to no character become question marks") {
+  CHECK(to_utf8("Gr\xc3\xb6\xc3\x9f"
+                "e") ==
+        "Gr\xc3\xb6\xc3\x9f"
+        "e");
+  CHECK(to_utf8("a\xff\xe2\x82z\xc3") == "a???z?");
+  CHECK(to_utf8("") == "");
+}
+
 TEST_CASE("text is UTF-8 where all of its characters are") {
   for (const char* text : {"", "a",
                            "Gr\xc3\xb6\xc3\x9f"

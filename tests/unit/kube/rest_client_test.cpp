@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "operator/api/unread.h"
 #include "operator/kube/api_client.h"
 #include "tests/unit/kube/scripted_transport.h"
 
@@ -83,6 +84,25 @@ TEST_CASE("an answer that is no object is not an object") {
     s.transport.answer(200, body);
     CHECK(s.client->get(Kind::kPod, {"ns", "a"}).error().code() == ErrorCode::kUnavailable);
     CHECK(s.client->list(Kind::kPod, {}).error().code() == ErrorCode::kUnavailable);
+  }
+}
+
+TEST_CASE("no object hides the others of its list by what stands deep in it, or is no text") {
+  const std::string deep = std::string(9'990, '[') + std::string(9'990, ']');
+  for (const std::string& odd :
+       {R"("metadata":{"name":"a","managedFields":[{"fieldsV1":)" + deep + "}]}",
+        R"("metadata":{"name":"a"},"spec":)" + deep,
+        std::string("\"metadata\":{\"name\":\"a\",\"managedFields\":[{\"f:\xff\":{}}]}")}) {
+    Setup s;
+    s.transport.answer(200, R"({"metadata":{"resourceVersion":"12"},"items":[{)" + odd +
+                                R"(},{"metadata":{"name":"b"}}]})");
+    ListOptions options;
+    options.left_out = api::unread_of(Kind::kPod);
+    const auto page = s.client->list(Kind::kPod, options);
+    REQUIRE_MESSAGE(page, page.error().message());
+    REQUIRE(page->items.size() == 2);
+    CHECK(page->items[0]["metadata"]["name"] == "a");
+    CHECK(page->items[1]["metadata"]["name"] == "b");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "operator/api/unread.h"
 #include "tests/test_main.h"
 
 namespace muster::kube {
@@ -442,6 +443,23 @@ TEST_CASE("a line that is no event ends the watch, which resumes where it was") 
     CHECK(watcher.on_line(kStart, line("ADDED", object("b", "11"))).empty());
     CHECK(asks<WaitRequest>(watcher, kStart));
     CHECK(watched_version(watcher, kStart + seconds(2)) == "10");
+  }
+}
+
+TEST_CASE("no object makes a watch blind by what stands deep in it") {
+  const std::string deep = std::string(9'990, '[') + std::string(9'990, ']');
+  for (const char* field : {"managedFields", "else"}) {
+    Watcher watcher(muster::test::seed(), {.left_out = api::unread_of(api::Kind::kPod)});
+    (void)watcher.on_list(kStart, page({object("a", "5")}, "10"));
+    (void)watcher.on_watch_opened(kStart, {});
+    const std::string odd = R"({"type":"ADDED","object":{"metadata":{"name":"b","namespace":"ns",)"
+                            R"("resourceVersion":"11",")" +
+                            std::string(field) + R"(":[{"fieldsV1":)" + deep + "}]}}}";
+    const auto events = watcher.on_line(kStart, odd);
+    REQUIRE(events.size() == 1);
+    CHECK(events[0].object["metadata"]["name"] == "b");
+    CHECK(watcher.on_line(kStart, line("ADDED", object("c", "12"))).size() == 1);
+    CHECK(watcher.bad_lines() == 0);
   }
 }
 
