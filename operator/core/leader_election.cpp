@@ -30,7 +30,10 @@ MonoTime LeaderElection::after_pause(MonoTime now) {
 }
 
 bool LeaderElection::is_free(MonoTime now) const {
-  if (!seen_ || seen_->holder.empty() || seen_->holder == options_.identity) return true;
+  if (!seen_ || role_ == Role::kLeader) return true;
+  const bool is_given_up = seen_->holder.empty() || seen_->holder == options_.identity;
+  // Of one that was deleted nobody knows who took or renewed it after the last look.
+  if (is_given_up && !is_absent_) return true;
   // Whoever wrote the Lease counts on the duration it wrote.
   const seconds duration = std::max(options_.lease_duration, seconds(seen_->duration_seconds));
   return now - seen_at_ >= duration;
@@ -46,10 +49,8 @@ LeaderElection::Request LeaderElection::next(MonoTime now, WallTime wall) {
   api::Lease lease;
   lease.meta.namespace_name = options_.lease.namespace_name;
   lease.meta.name = options_.lease.name;
-  if (seen_) {
-    lease.meta.resource_version = seen_->meta.resource_version;
-    lease.transitions = seen_->transitions;
-  }
+  if (seen_) lease.transitions = seen_->transitions;
+  if (seen_ && !is_absent_) lease.meta.resource_version = seen_->meta.resource_version;
   lease.holder = options_.identity;
   lease.duration_seconds = static_cast<int>(options_.lease_duration.count());
   lease.renew_time = format_micro_time(wall);
@@ -60,8 +61,14 @@ LeaderElection::Request LeaderElection::next(MonoTime now, WallTime wall) {
 }
 
 void LeaderElection::observe(MonoTime now, const api::Lease& lease) {
-  if (!seen_ || !same_content(*seen_, lease)) seen_at_ = now;
+  if (!seen_ || is_absent_ || !same_content(*seen_, lease)) seen_at_ = now;
   seen_ = lease;
+  is_absent_ = false;
+}
+
+void LeaderElection::observe_absence(MonoTime now) {
+  if (!is_absent_) seen_at_ = now;
+  is_absent_ = true;
 }
 
 void LeaderElection::on_read(MonoTime now, const Result<api::Lease>& lease) {
@@ -69,12 +76,12 @@ void LeaderElection::on_read(MonoTime now, const Result<api::Lease>& lease) {
   if (lease) {
     observe(now, *lease);
   } else if (lease.error().code() == ErrorCode::kNotFound) {
-    seen_.reset();
+    observe_absence(now);
   } else {
     next_at_ = after_pause(now);
     return;
   }
-  if (role_ == Role::kLeader && seen_ && seen_->holder != options_.identity) {
+  if (role_ == Role::kLeader && seen_ && !is_absent_ && seen_->holder != options_.identity) {
     role_ = Role::kLost;
     return;
   }
@@ -102,7 +109,7 @@ void LeaderElection::on_written(MonoTime sent, MonoTime now, const Result<api::L
 }
 
 std::optional<LeaderElection::Write> LeaderElection::release(MonoTime now, WallTime wall) const {
-  if (role_ != Role::kLeader || now >= deadline() || !seen_) return std::nullopt;
+  if (role_ != Role::kLeader || now >= deadline() || !seen_ || is_absent_) return std::nullopt;
   api::Lease lease = *seen_;
   lease.holder.clear();
   lease.duration_seconds = 1;

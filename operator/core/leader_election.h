@@ -4,7 +4,8 @@
 // Only this process's monotonic time judges: a Lease is expired when its content has not changed
 // for its duration since we first saw it; times written inside are for people. Every write demands
 // the resourceVersion it was made from. A leader that could not renew for `renew_deadline`, counted
-// from the sending of the last renewal, has lost, for ever.
+// from the sending of the last renewal, has lost, for ever. A deleted Lease stops nobody who held
+// it: to a standby that has seen one its absence is one more content, which has to last as long.
 #pragma once
 
 #include <optional>
@@ -53,12 +54,13 @@ class LeaderElection {
   /// Until when a leader may write.
   MonoTime deadline() const { return renewed_at_ + options_.renew_deadline; }
   /// Who holds the Lease as far as we know; empty = nobody.
-  std::string holder() const { return seen_ ? seen_->holder : std::string(); }
+  std::string holder() const { return seen_ && !is_absent_ ? seen_->holder : std::string(); }
   /// The write that gives the Lease up; nothing when it is not ours.
   std::optional<Write> release(MonoTime now, WallTime wall) const;
 
  private:
   void observe(MonoTime now, const api::Lease& lease);
+  void observe_absence(MonoTime now);
   bool is_free(MonoTime now) const;
   MonoTime after_pause(MonoTime now);
 
@@ -68,7 +70,8 @@ class LeaderElection {
   bool reads_next_ = true;
   MonoTime next_at_ = MonoTime::min();
   std::optional<api::Lease> seen_;
-  MonoTime seen_at_ = MonoTime::min();  ///< when seen_'s content was seen first
+  bool is_absent_ = false;              ///< it is there no more
+  MonoTime seen_at_ = MonoTime::min();  ///< when seen_'s content, or its absence, was seen first
   MonoTime renewed_at_ = MonoTime::min();
 };
 
