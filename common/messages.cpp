@@ -1,5 +1,7 @@
 #include "common/messages.h"
 
+#include <algorithm>
+
 #include "common/contract.h"
 
 namespace muster {
@@ -304,7 +306,8 @@ Json to_json(const WitnessRequest& value) {
               {"attempt", value.attempt},
               {"epoch", value.epoch},
               {"nextEpoch", value.next_epoch},
-              {"members", slots_json(value.members)}};
+              {"members", slots_json(value.members)},
+              {"fromMembers", slots_json(value.from_members)}};
 }
 
 Result<WitnessRequest> parse_witness_request(const Json& json) {
@@ -317,6 +320,10 @@ Result<WitnessRequest> parse_witness_request(const Json& json) {
   in.required("nextEpoch", value.next_epoch, {1, kMaxStep});
   read_slots(in, "members", value.members);
   if (value.members.empty()) in.fail("members", "is required");
+  read_slots(in, "fromMembers", value.from_members);
+  if (!value.from_members.empty() && !std::ranges::includes(value.from_members, value.members)) {
+    in.fail("fromMembers", "must have all of members");
+  }
   MUSTER_RETURN_IF_ERROR(in.status());
   return value;
 }

@@ -164,6 +164,9 @@ struct WitnessRequest {
   std::int64_t epoch = 0;       ///< the membership it comes from
   std::int64_t next_epoch = 0;  ///< the membership it wants to begin
   std::vector<int> members;     ///< slots of that one, ascending
+  /// Slots of the one it comes from, ascending, `members` among them; empty = an older worker,
+  /// which does not tell.
+  std::vector<int> from_members{};
 };
 
 struct WitnessResponse {

@@ -1,6 +1,7 @@
 #include "operator/core/witness.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "operator/core/members.h"
 #include "operator/core/status_edit.h"
@@ -27,16 +28,13 @@ Known newest_known(const JobSnapshot& snapshot, const GangView& gang) {
   return known;
 }
 
-/// Who the members of the asker's epoch are, as far as anybody knows.
-Slots members_of_epoch(const GangView& gang, const WitnessRequest& request, const Known& known) {
-  Slots slots = request.members;
-  if (known.epoch == request.epoch) {
-    slots.insert(slots.end(), known.members.begin(), known.members.end());
-  } else {
-    for (const auto& member : gang.members) slots.push_back(member.placement.slot);
-  }
-  std::sort(slots.begin(), slots.end());
-  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+/// Who the members of the asker's epoch are; empty = nobody has told. No other slots may stand for
+/// them: a slot that is no member counts as one who is gone, and lets a minority through.
+Slots members_of_epoch(const WitnessRequest& request, const Known& known) {
+  if (!request.from_members.empty()) return request.from_members;
+  if (known.epoch != request.epoch || known.members.empty()) return {};
+  Slots slots;
+  std::ranges::set_union(request.members, known.members, std::back_inserter(slots));
   return slots;
 }
 
@@ -49,6 +47,16 @@ bool may_run(const JobSnapshot& snapshot, const GangView& gang, int slot) {
   if (member != nullptr && member->pod != nullptr && runs(*member->pod)) return true;
   return std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
     return slot_of(*pod, snapshot.job) == slot && runs(*pod);
+  });
+}
+
+/// Whether one whom `before` does not have may train in a newer membership, and has not told of it
+/// to this operator, which began after it did.
+bool may_be_ahead(const JobSnapshot& snapshot, const GangView& gang, const Slots& before) {
+  return std::ranges::any_of(gang.members, [&](const Member& member) {
+    const int slot = member.placement.slot;
+    return !is_among(before, slot) && is_member(snapshot, member) &&
+           report_of(snapshot, member) == nullptr && may_run(snapshot, gang, slot);
   });
 }
 
@@ -75,7 +83,8 @@ WitnessVerdict decide_witness(const JobSnapshot& snapshot, const WitnessRequest&
   if (known.epoch > request.epoch) return no;
   // Beyond what the workers could have come to since the operator last decided, it is no epoch.
   if (!is_credible(snapshot, request.next_epoch)) return no;
-  const Slots before = members_of_epoch(gang, request, known);
+  const Slots before = members_of_epoch(request, known);
+  if (before.empty() || may_be_ahead(snapshot, gang, before)) return no;
   const auto others = std::count_if(before.begin(), before.end(), [&](int slot) {
     return !is_among(request.members, slot) && may_run(snapshot, gang, slot);
   });

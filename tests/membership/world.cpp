@@ -521,6 +521,7 @@ class World {
     }
     const auto from = by_epoch_.find(ask.epoch);
     if (from == by_epoch_.end()) return {false, stored_epoch_, {}};
+    if (ask.from_members != slots_of(from->second.first)) fail("the witness is told other members");
     std::size_t present = 0;
     bool is_rest_dead = std::none_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
       return node->lives() && node->membership->is_member() && node->seen_epoch > ask.epoch;

@@ -97,6 +97,7 @@ std::optional<WitnessRequest> Crews::question(const api::TrainingJob& job,
   request.job = job.meta.key().text();
   request.epoch = crew.epoch;
   request.next_epoch = crew.epoch + 1;
+  request.from_members = slots_of(crew.members);
   for (const auto& [slot, attempt] : crew.members) {
     const api::Pod* pod = find(job, pods, slot, attempt);
     if (pod == nullptr || reaches(*pod) == other_side) continue;

@@ -81,7 +81,8 @@ struct Decided {
 /// Whether those of view `epoch` who hear each other may go on without the rest, as `next_epoch`.
 struct AskWitness {
   std::int64_t epoch = 0, next_epoch = 0;
-  std::vector<int> members;  ///< their slots, ascending
+  std::vector<int> members;         ///< their slots, ascending
+  std::vector<int> from_members{};  ///< of the seats of view `epoch`
 };
 /// The others went on without this worker: its trainers must end, new ones may ask to be let in.
 struct Fenced {};

@@ -209,7 +209,7 @@ void Membership::try_accepting(MonoTime now, const View& wish) {
   own.voters = voters;
   if (own.asked && now - *own.asked < options_.ask_again) return;
   own.asked = now;
-  outputs_.emplace_back(AskWitness{view_.epoch, own.asked_epoch, voters});
+  outputs_.emplace_back(AskWitness{view_.epoch, own.asked_epoch, voters, slots_of(view_)});
 }
 
 bool Membership::may_ask(MonoTime now, const std::set<int>& promised) const {

@@ -103,8 +103,8 @@ void SentinelWorker::act() {
       } else if (auto* decided = std::get_if<Decided>(&output)) {
         on_view(decided->view);
       } else if (auto* ask = std::get_if<AskWitness>(&output)) {
-        WitnessRequest request{config_.job, config_.slot,    config_.attempt,
-                               ask->epoch,  ask->next_epoch, ask->members};
+        WitnessRequest request{config_.job,     config_.slot, config_.attempt,  ask->epoch,
+                               ask->next_epoch, ask->members, ask->from_members};
         postman_->ask_witness(request);
       } else if (std::get_if<Fenced>(&output) != nullptr) {
         on_fenced();

@@ -38,7 +38,7 @@ TEST_CASE("messages survive the wire") {
   report.parts = {{{1000, 4, 2048, 3, 12, 8, 512}, 0.5, 0.25, 0.125}, {}};
   CHECK(dump_json(to_json(*parse_progress_report(to_json(report)))) == dump_json(to_json(report)));
 
-  const WitnessRequest ask{"default/digits", 1, 3, 4, 5, {1, 2}};
+  const WitnessRequest ask{"default/digits", 1, 3, 4, 5, {1, 2}, {0, 1, 2}};
   CHECK(dump_json(to_json(*parse_witness_request(to_json(ask)))) == dump_json(to_json(ask)));
   const WitnessResponse answer{true, 5, {1, 2}};
   CHECK(dump_json(to_json(*parse_witness_response(to_json(answer)))) == dump_json(to_json(answer)));
@@ -96,6 +96,16 @@ TEST_CASE("hostile messages are refused with the field") {
         "witness.members: must be slots in ascending order");
   ask["members"] = Json::array();
   CHECK(parse_witness_request(ask).error().message() == "witness.members: is required");
+  ask["members"] = Json::array({1, 4});
+  ask["fromMembers"] = Json::array({0, 1, 2});
+  CHECK(parse_witness_request(ask).error().message() ==
+        "witness.fromMembers: must have all of members");
+  ask["fromMembers"] = Json::array({1, 0});
+  CHECK(parse_witness_request(ask).error().message() ==
+        "witness.fromMembers: must be slots in ascending order");
+  // Workers of older releases do not tell.
+  ask.erase("fromMembers");
+  CHECK(parse_witness_request(ask)->from_members.empty());
   Json report = to_json(ProgressReport{});
   report["job"] = "default/digits";
   report["changes"] = Json::array({Json{{"epoch", 1}, {"kind", "Lost"}, {"slot", 5000}}});

@@ -26,8 +26,10 @@ test::SnapshotBuilder three() {
   return job;
 }
 
-WitnessRequest ask(int slot, std::int64_t epoch, std::int64_t next, std::vector<int> members) {
-  return {"default/j", slot, 0, epoch, next, std::move(members)};
+/// Without `from_members` as an older worker asks.
+WitnessRequest ask(int slot, std::int64_t epoch, std::int64_t next, std::vector<int> members,
+                   std::vector<int> from_members = {}) {
+  return {"default/j", slot, 0, epoch, next, std::move(members), std::move(from_members)};
 }
 
 std::string answer(const test::SnapshotBuilder& job, const WitnessRequest& request) {
@@ -76,6 +78,53 @@ TEST_CASE("those who might be a majority elsewhere are not left behind") {
   silent.edit().not_ready_nodes.insert("far");
   CHECK(answer(silent.lasting(seconds(10)), ask(0, 1, 2, {0})) == "no 1");
   CHECK(answer(silent.lasting(seconds(40)), ask(0, 1, 2, {0})) == "yes 2 written");
+}
+
+TEST_CASE("a slot that is no member counts on no side") {
+  // Slot 3 is lost; the three that train have gone on without it, and no report has come yet.
+  auto job =
+      make_job("j").engine().workers(4).placed().running(0).running(1).running(2).ended(3, 137);
+  job.edit().job.status.membership_epoch = 7;
+  const std::vector<int> three_left{0, 1, 2};
+  CHECK(answer(job, ask(0, 7, 8, {0}, three_left)) == "no 7");
+  CHECK(answer(job, ask(0, 7, 8, {0, 1}, three_left)) == "yes 8 written");
+  // An older worker does not tell of whom there are three: not now, until a report does.
+  CHECK(answer(job, ask(0, 7, 8, {0})) == "no 7");
+  CHECK(answer(job, ask(0, 7, 8, {0, 1})) == "no 7");
+  job.report(report_of(0, 7, {}));
+  CHECK(answer(job, ask(0, 7, 8, {0})) == "no 7");
+  job.report(report_of(0, 7, three_left));
+  CHECK(answer(job, ask(0, 7, 8, {0})) == "no 7");
+  CHECK(answer(job, ask(0, 7, 8, {0, 1})) == "yes 8 written");
+}
+
+TEST_CASE("who decides without training counts: reports tell of those who train") {
+  auto job = make_job("j").engine().workers(5).placed().ended(2, 137);
+  for (const int slot : {0, 1, 3, 4}) job.running(slot);
+  job.report(report_of(0, 1, {0, 1, 2}));
+  CHECK(answer(job, ask(0, 1, 2, {0}, {0, 1, 2, 3, 4})) == "no 1");
+  CHECK(answer(job, ask(0, 1, 2, {0, 1, 3}, {0, 1, 2, 3, 4})) == "yes 2 written");
+}
+
+TEST_CASE("a member of a newer membership that has not told of it yet may train: not now") {
+  // The two that went on without slot 0 let slot 3 in, and have died since.
+  auto job = make_job("j").engine().workers(4).placed().running(0).running(3);
+  job.ended(1, 137).ended(2, 137);
+  job.edit().job.status.placement[3].member = true;
+  const WitnessRequest question = ask(0, 1, 2, {0}, {0, 1, 2});
+  CHECK(answer(job, question) == "no 1");
+  auto told = job;
+  told.report(report_of(3, 3, {3}));
+  CHECK(answer(told, question) == "no 3");
+  // It was left behind before, and waits to be let in.
+  auto waits = job;
+  waits.report(report_of(3, 0, {}));
+  CHECK(answer(waits, question) == "yes 2 written");
+  auto gone = job;
+  for (auto& pod : gone.edit().pods) {
+    if (pod.slot() == 3) pod.phase = api::PodPhase::kFailed;
+  }
+  CHECK(answer(gone, question) == "yes 2 written");
 }
 
 TEST_CASE("whose pod may still run is said by its name, whatever its label says") {

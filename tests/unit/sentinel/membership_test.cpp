@@ -332,6 +332,7 @@ TEST_CASE("half of the workers need the witness, and what it grants needs all of
   REQUIRE_FALSE(asked.empty());
   CHECK(asked[0].epoch == kEpoch);
   CHECK(asked[0].members == std::vector<int>{0, 1});
+  CHECK(asked[0].from_members == std::vector<int>{0, 1, 2, 3});
 
   table.answer({true, asked[0].next_epoch, {0, 1, 2}});
   CHECK(table.sent<Accept>(1).empty());  // granted to others
