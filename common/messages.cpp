@@ -112,7 +112,7 @@ Status read_changes(JsonReader& in, std::vector<MembershipChange>& changes) {
     one.optional("step", change.step, {0, kMaxStep});
     one.required("kind", change.kind, 32);
     one.required("slot", change.slot, {0, kMaxWorkers - 1});
-    one.optional("reason", change.reason, 256);
+    one.words("reason", change.reason, 256);
     one.optional("stallMs", change.stall_ms, {0, kMaxStep});
     one.optional("delayMs", change.delay_ms, {-1, kMaxStep});
     MUSTER_RETURN_IF_ERROR(one.status());
@@ -279,10 +279,10 @@ Result<ProgressReport> parse_progress_report(const Json& json) {
   read_count(in, "sentBytes", value.sent_bytes);
   read_count(in, "logicalRankComputations", value.logical_rank_computations);
   in.optional("membershipEpoch", value.membership_epoch, {0, kMaxStep});
-  in.optional("waiting", value.waiting, 256);
+  in.words("waiting", value.waiting, 256);
   in.optional("busySeconds", value.busy_seconds, {0, 1'000'000'000});
   in.optional("busyCheckpoint", value.busy_checkpoint);
-  in.optional("busyPath", value.busy_path, 4096);
+  in.words("busyPath", value.busy_path, 4096);
   in.optional("slowPercent", value.slow_percent, {0, 1'000'000});
   in.optional("slowCause", value.slow_cause, 32);
   in.optional("host", value.host, kMaxNameBytes);

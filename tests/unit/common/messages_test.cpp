@@ -44,6 +44,22 @@ TEST_CASE("messages survive the wire") {
   CHECK(dump_json(to_json(*parse_witness_response(to_json(answer)))) == dump_json(to_json(answer)));
 }
 
+TEST_CASE("of a report nothing is refused for its words") {
+  ProgressReport report;
+  report.job = "default/digits";
+  report.membership_epoch = 4;
+  // Hundreds of silent workers are named one by one.
+  report.waiting = "silent are slots " + std::string(300, '7');
+  report.busy_path = std::string("a\0b", 3);
+  report.changes = {{4, 17, "Lost", 1, std::string(300, 'x'), 12, 30}};
+  const auto told = parse_progress_report(to_json(report));
+  REQUIRE_MESSAGE(told, told.error().message());
+  CHECK(told->membership_epoch == 4);
+  CHECK(told->waiting == report.waiting.substr(0, 256));
+  CHECK(told->busy_path == "a?b");
+  CHECK(told->changes[0].reason.size() == 256);
+}
+
 TEST_CASE("what an older build does not say is not known") {
   Json join = to_json(JoinRequest{"default/digits", 0, 0, "h", {1}, "c"});
   join.erase("domain");
