@@ -290,6 +290,22 @@ BREAKAGES = [
              "  if (role_ == Role::kLeader && now >= deadline()) role_ = Role::kLost;\n", "", "test_core"),
     Breakage("a lease is taken before its time is over", ELECTION, "  return now - seen_at_ >= duration;",
              "  return now - seen_at_ >= duration / 2;", "test_core"),
+    Breakage("a lease that was deleted is free at once", ELECTION, "  if (is_given_up && !is_absent_) return true;",
+             "  if (is_given_up || is_absent_) return true;", "test_core"),
+    Breakage("that a lease was deleted counts from when it was seen last", ELECTION, "  if (!is_absent_) seen_at_ = now;\n", "",
+             "test_core"),
+    # The witness
+    Breakage("slots that are no members count as members that are gone", "operator/core/witness.cpp",
+             "if (known.epoch != request.epoch || known.members.empty()) return {};",
+             "if (known.members.empty()) return {0, 1, 2, 3};", "test_core"),
+    Breakage("who may train in a newer membership is not waited for", "operator/core/witness.cpp",
+             " || may_be_ahead(snapshot, gang, before)", "", "test_core"),
+    # Words, and what nobody reads, of anybody's objects
+    Breakage("one byte in a worker's last words makes its pod unreadable", "operator/api/pod.cpp",
+             'in.words("message", out.message, kMaxTerminationBytes);', 'in.optional("message", out.message, kMaxTerminationBytes);',
+             "test_api"),
+    Breakage("what nobody reads of an object hides all others where it is deep", "common/json.cpp",
+             "leaving_out() ? kMaxLeftOutDepth : kMaxJsonDepth;", "kMaxJsonDepth;", "test_common"),
     Breakage("a lease counts from the answer, not from the question", ELECTION, "    renewed_at_ = sent;", "    renewed_at_ = now;",
              "test_core"),
     # A model that does not fit
