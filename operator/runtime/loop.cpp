@@ -97,8 +97,13 @@ std::set<std::string> named_nodes(const core::JobSnapshot& snapshot) {
   return names;
 }
 
-/// Whether a report says no more than the one before it but how far the training has come.
-bool is_progress_alone(const ProgressReport& before, ProgressReport now) {
+enum class ReportNews { kNone, kProgress, kMore };
+
+/// What a report whose changes are known says more than the one before it: how far the training has
+/// come, or more than that.
+ReportNews news_of(const ProgressReport& before, ProgressReport now) {
+  now.changes = before.changes;
+  if (now == before) return ReportNews::kNone;
   now.step = before.step;
   now.epoch = before.epoch;
   now.loss = before.loss;
@@ -109,7 +114,7 @@ bool is_progress_alone(const ProgressReport& before, ProgressReport now) {
   now.sent_bytes = before.sent_bytes;
   now.logical_rank_computations = before.logical_rank_computations;
   now.parts = before.parts;
-  return now == before;
+  return now == before ? ReportNews::kProgress : ReportNews::kMore;
 }
 
 }  // namespace
@@ -365,14 +370,16 @@ void OperatorLoop::take(ProgressReport report) {
   if (report.slot < 0 || report.slot >= slots) return;
   if (options_.metrics != nullptr) options_.metrics->on_progress(key, report);
   Memory& memory = memory_of(*record);
-  note_changes(report.changes, memory);
+  const bool has_changes = note_changes(report.changes, memory);
   const auto before = memory.reports.find(report.slot);
-  const bool can_wait = before != memory.reports.end() && is_progress_alone(before->second, report);
+  const bool is_new = has_changes || before == memory.reports.end();
+  const ReportNews news = is_new ? ReportNews::kMore : news_of(before->second, report);
   const int slot = report.slot;
   memory.reports.insert_or_assign(slot, std::move(report));
-  if (!is_leader_) return;
+  // Who stands still says the same every few seconds, for an operator that has not heard it.
+  if (!is_leader_ || news == ReportNews::kNone) return;
   // Either is no reason to try a write again of which the API server says when.
-  if (can_wait) {
+  if (news == ReportNews::kProgress) {
     queue_.add_at(key, now_ + kProgressLook);
   } else {
     queue_.add_after_back_off(key, now_);
@@ -380,9 +387,10 @@ void OperatorLoop::take(ProgressReport report) {
 }
 
 /// Every worker tells of a change; it is news once. Of more than so many a minute only their number
-/// is told, when the minute is over.
-void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
+/// is told, when the minute is over. Whether any was news.
+bool OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
                                 Memory& memory) const {
+  bool has_news = false;
   if (now_ - memory.changes_window >= kChangesWindow) {
     memory.changes_window = now_;
     memory.changes_in_window = 0;
@@ -396,6 +404,7 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
     if (change.kind == contract::change::kReturned) name += "/" + std::to_string(change.step);
     auto& told = memory.told_changes;
     if (std::find(told.begin(), told.end(), name) != told.end()) continue;
+    has_news = true;
     told.push_back(name);
     if (told.size() > kToldChangesMost) told.pop_front();
     if (memory.changes_in_window < kChangesPerMinute) {
@@ -406,6 +415,7 @@ void OperatorLoop::note_changes(const std::vector<MembershipChange>& changes,
     ++memory.changes_untold;
     memory.untold_due = memory.changes_window + kChangesWindow;
   }
+  return has_news;
 }
 
 /// A plan's events are put when all of it was carried out, and workers tell of a change that is

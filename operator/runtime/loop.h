@@ -149,7 +149,7 @@ class OperatorLoop {
   /// handed over then.
   bool answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot, Memory& memory);
   static void drop_questions(Memory& memory, const std::string& why);
-  void note_changes(const std::vector<MembershipChange>& changes, Memory& memory) const;
+  bool note_changes(const std::vector<MembershipChange>& changes, Memory& memory) const;
   static void settle_changes(bool told, Memory& memory);
   void call_progress_line();
   /// Whether the job's progress may be written now: so many jobs' a second, and who has waited

@@ -246,6 +246,13 @@ void JobBook::Job::go_back(const ProgressReport& report) {
   }
 }
 
+/// Another operator has counted what was before the first report that has come here.
+void JobBook::Job::skip_returns(const ProgressReport& report) {
+  for (const MembershipChange& change : report.changes) {
+    if (change.kind == contract::change::kReturned) returned = {change.epoch, change.step, -1};
+  }
+}
+
 void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now now) {
   const auto found = jobs_.find(key);
   if (found == jobs_.end() || !report.has_progress() || !speaks(found->second, report)) return;
@@ -259,9 +266,10 @@ void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now n
     // Of what was before the first report, this operator knows nothing.
     const std::int64_t again = job.attempt < 0 ? 0 : job.step.value_or(from) - from;
     job.repeated_steps += std::max<std::int64_t>(again, 0);
-    job.attempt = attempt;
     job.reported_at = std::max(job.reported_at, job.phase_since);
     job.returned = {};
+    if (job.attempt < 0) job.skip_returns(report);
+    job.attempt = attempt;
   } else {
     job.go_back(report);
   }
@@ -287,7 +295,8 @@ void JobBook::add(const api::ObjectKey& key, const ProgressReport& report, Now n
     job.checkpoint_step = report.checkpoint_step;
     job.checkpoint_at = now.wall;
   }
-  job.reported_at = now.mono;
+  // Who has nothing new to tell reports nevertheless, in the middle of a long step, too.
+  if (has_moved || is_new_attempt) job.reported_at = now.mono;
 }
 
 void JobBook::add(const api::ObjectKey& key, const api::JobCost& cost) {

@@ -80,6 +80,7 @@ class JobBook {
     bool is_past(MonoTime now) const { return ended_at && now - *ended_at > kEndedShown; }
     bool is_behind_return() const { return step && *step <= returned.known_step; }
     void go_back(const ProgressReport& report);
+    void skip_returns(const ProgressReport& report);
   };
 
   class Page;

@@ -262,6 +262,9 @@ int main(int argc, char** argv) {
   if (const char* grace_ms = lookup("STUB_PEER_MS")) {
     options.peer_lost_grace = milliseconds(std::atoi(grace_ms));
   }
+  if (const char* report_ms = lookup("STUB_REPORT_MS")) {
+    options.report_again = milliseconds(std::atoi(report_ms));
+  }
   if (const char* root = lookup("STUB_SYSTEM")) options.system_root = root;
   const char* const tasks = lookup("STUB_TASKS");
   if (tasks != nullptr && !test::give_few_threads(static_cast<rlim_t>(std::atoi(tasks)))) return 96;

@@ -200,6 +200,8 @@ void Postman::set_report(const ProgressReport& report, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
   unsent_ = report;
   unsent_number_ = number;
+  is_report_new_ = true;
+  was_refused_ = false;
   changed_.notify_all();
 }
 
@@ -222,42 +224,69 @@ std::optional<WitnessResponse> Postman::take_witness_answer() {
 }
 
 void Postman::report_until_finished() {
+  Rng jitter(options_.seed);
+  const milliseconds backoff_first = std::max(options_.report_interval, options_.backoff_first);
+  milliseconds backoff = backoff_first;
   MonoTime next_report = options_.clock->mono_now();
+  MonoTime next_again = next_report;
   while (true) {
     std::optional<ProgressReport> report;
     std::optional<WitnessRequest> question;
     std::uint64_t number = 0;
+    bool is_last = false;
     {
       std::unique_lock lock(mutex_);
-      const auto is_report_due = [&] {
-        return unsent_ && (is_stopping_ || options_.clock->mono_now() >= next_report);
-      };
+      const auto due = [&] { return was_refused_ ? next_again : next_report; };
       // An hour is as good as for ever, and keeps the rule that every wait ends.
       const nanoseconds pause =
-          unsent_ ? next_report - options_.clock->mono_now() : nanoseconds(std::chrono::hours(1));
+          unsent_ ? due() - options_.clock->mono_now() : nanoseconds(std::chrono::hours(1));
       changed_.wait_for(lock, std::max(pause, nanoseconds(0)),
-                        [&] { return is_stopping_ || question_ || is_report_due(); });
+                        [&] { return is_stopping_ || question_ || is_report_new_; });
+      is_report_new_ = false;
+      is_last = is_stopping_;
       question = std::exchange(question_, std::nullopt);
-      if (!question && is_report_due()) {
+      const bool is_due = unsent_ && (is_last || options_.clock->mono_now() >= due());
+      if (!question && is_due) {
         report = std::exchange(unsent_, std::nullopt);
         number = unsent_number_;
       }
-      if (!question && !report && is_stopping_) return;
+      if (!question && !report && is_last) return;
     }
     if (question) send_question(*question);
     if (!report) continue;
-    const milliseconds pause = std::max(send_report(*report, number), options_.report_interval);
-    next_report = options_.clock->mono_now() + pause;
+    const auto pause = send_report(*report, number);
+    const MonoTime now = options_.clock->mono_now();
+    next_report = now + std::max(pause.value_or(milliseconds(0)), options_.report_interval);
+    if (pause) {
+      backoff = backoff_first;
+    } else if (!is_last) {
+      const auto most = static_cast<std::uint64_t>(backoff.count());
+      next_again =
+          std::max(next_report,
+                   now + backoff / 2 + milliseconds(static_cast<std::int64_t>(jitter.below(most))));
+      backoff = std::min(backoff * 2, options_.report_backoff_most);
+      put_back(*report, number);
+    }
   }
 }
 
-milliseconds Postman::send_report(const ProgressReport& report, std::uint64_t number) {
+void Postman::put_back(const ProgressReport& report, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (unsent_) return;
+  unsent_ = report;
+  unsent_number_ = number;
+  was_refused_ = true;
+}
+
+std::optional<milliseconds> Postman::send_report(const ProgressReport& report,
+                                                 std::uint64_t number) {
   const auto answer = post(contract::kPathProgress, dump_json(to_json(report)));
   const std::string state = !answer                 ? answer.error().message()
                             : answer->status == 200 ? ""
                                                     : message_of(*answer);
-  milliseconds pause{0};
+  std::optional<milliseconds> pause;
   if (state.empty()) {
+    pause = milliseconds(0);
     const auto json = parse_json(answer->body);
     const auto taken =
         json ? parse_progress_response(*json) : Result<ProgressResponse>(json.error());
@@ -266,7 +295,7 @@ milliseconds Postman::send_report(const ProgressReport& report, std::uint64_t nu
     told_ = std::max(told_, number);
   }
   if (state == last_report_state_) return pause;
-  // Training goes on without the endpoint; the next report carries everything again.
+  // Training goes on without the endpoint.
   log_warning(state.empty() ? "progress is reported again" : "progress was not taken",
               {{"state", state}});
   last_report_state_ = state;

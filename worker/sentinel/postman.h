@@ -30,6 +30,7 @@ struct PostmanOptions {
   milliseconds backoff_first{20};
   milliseconds backoff_most{2'000};
   milliseconds report_interval{1'000};
+  milliseconds report_backoff_most{15'000};  ///< before what was not taken is sent again
   milliseconds post_timeout{5'000};
   /// As addresses_of(), which it is where it is empty. May block for as long as it likes.
   std::function<Result<std::vector<std::string>>(const std::string& host)> look_up{};
@@ -56,8 +57,8 @@ class Postman {
   /// endpoint told nothing of the gang for the deadline (kPeerLost).
   std::optional<Result<Joined>> take_joined();
 
-  /// The newest report; an older one that was not sent yet is dropped. `number` comes back through
-  /// told() once it has arrived.
+  /// The newest report; an older one that was not taken yet is dropped. It is sent until it is
+  /// taken, ever more rarely. `number` comes back through told() once it has arrived.
   void set_report(const ProgressReport& report, std::uint64_t number = 0);
   /// The number of the newest report that has arrived, 0 before.
   std::uint64_t told() const;
@@ -80,8 +81,10 @@ class Postman {
   /// Until `time` has passed or the postman stops; whether it goes on.
   bool wait(milliseconds time);
   void report_until_finished();
-  /// Returns how long the endpoint wants to hear nothing.
-  milliseconds send_report(const ProgressReport& report, std::uint64_t number);
+  /// To be sent again unless there is a newer one.
+  void put_back(const ProgressReport& report, std::uint64_t number);
+  /// Returns how long the endpoint wants to hear nothing; nothing where it was not taken.
+  std::optional<milliseconds> send_report(const ProgressReport& report, std::uint64_t number);
   void send_question(const WitnessRequest& request);
 
   PostmanOptions options_;
@@ -92,6 +95,8 @@ class Postman {
   bool is_stopping_ = false;                    ///< guarded by mutex_
   bool is_finished_ = false;                    ///< guarded by mutex_: the thread has nothing to do
   std::optional<ProgressReport> unsent_;        ///< guarded by mutex_
+  bool is_report_new_ = false;                  ///< guarded by mutex_: it was not looked at yet
+  bool was_refused_ = false;                    ///< guarded by mutex_: unsent_ was not taken
   std::uint64_t unsent_number_ = 0, told_ = 0;  ///< guarded by mutex_
   std::optional<WitnessRequest> question_;      ///< guarded by mutex_
   std::optional<WitnessResponse> answer_;       ///< guarded by mutex_

@@ -184,7 +184,7 @@ std::optional<Outcome> SentinelWorker::join() {
     }
   }
   if (!*joined) return outcome_of(joined->error());
-  joined_at_ = now();
+  joined_at_ = reported_at_ = now();
   for (int i = 0; i < config_.processes; ++i) {
     metrics_.set_start(i, "join", seconds_between(began_at_, joined_at_));
   }
@@ -235,12 +235,13 @@ void SentinelWorker::watch() {
     if (membership_) take_mesh();
     kill_hung();
     respawn_due();
+    if (membership_ && now() - reported_at_ >= options_.report_again) report();
     if (kill_at_ && now() >= *kill_at_) kill_running();
   }
 }
 
 int SentinelWorker::poll_timeout() const {
-  MonoTime until = now() + kLongestPoll;
+  MonoTime until = now() + std::min(kLongestPoll, options_.report_again);
   if (kill_at_) until = std::min(until, *kill_at_);
   if (membership_ && !is_killed_) until = std::min(until, membership_->next_tick());
   for (const TrainerProcess& process : processes_) {
@@ -296,6 +297,7 @@ ProgressReport SentinelWorker::full_report() const {
 
 /// To the endpoint, as soon as it takes one.
 void SentinelWorker::report() {
+  reported_at_ = now();
   ProgressReport all = full_report();
   for (const TrainerProcess& process : processes_) {
     for (const FilesMessage& busy : process.busy) {

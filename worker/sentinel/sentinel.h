@@ -23,6 +23,9 @@ struct SentinelOptions {
   /// How long trainers may take to end after a stop request before they are killed.
   milliseconds stop_grace{600'000};
   milliseconds final_report_timeout{3'000};
+  /// Without news a report is made anew after so long: an endpoint that was not there for the last
+  /// one has to learn who trains, or it lets nobody in.
+  milliseconds report_again{15'000};
   MembershipOptions membership{};
   std::string system_root;  ///< count_memory_kills
 };

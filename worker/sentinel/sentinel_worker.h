@@ -113,7 +113,7 @@ class SentinelWorker {
   std::optional<Membership> membership_;
   View told_view_;  ///< the newest that was decided with a seat for this worker, or its leave
   std::uint64_t digest_ = 0;
-  MonoTime began_at_{}, joined_at_{};
+  MonoTime began_at_{}, joined_at_{}, reported_at_{};
   std::optional<MonoTime> kill_at_;
   bool is_stopping_ = false;
   bool is_killed_ = false;  ///< what ends from now on was killed here

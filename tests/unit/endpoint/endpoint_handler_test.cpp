@@ -597,6 +597,26 @@ TEST_CASE("an endpoint that starts later learns from reports whom a joiner may a
   CHECK(response.peers[0].sentinel_port == 4000);
 }
 
+TEST_CASE("those who wait for the files of another let its replacement in where nobody knew them") {
+  HandlerWorld world;
+  GangInfo waiting = started_gang(3);
+  waiting.attempt_of_slot[0] = 6;
+  world.handler.set_gang(waiting);
+  const auto join = [&] {
+    const auto answer = world.join(0, 6, "10.0.0.9", {1009});
+    world.run_timers();
+    return response_of(answer);
+  };
+  CHECK_FALSE(join().complete);
+  // Without a state neither is a member, but that they tell where they are is enough.
+  (void)member_report(world, 1, 4, {});
+  CHECK_FALSE(join().complete);
+  (void)member_report(world, 2, 4, {});
+  const JoinResponse response = join();
+  CHECK(response.joining);
+  CHECK(peers_of(response) == Peers{{0, 6}, {1, 4}, {2, 4}});
+}
+
 TEST_CASE("a start that an earlier endpoint saw is not waited for again") {
   HandlerWorld world;
   world.handler.set_gang(started_gang(3));

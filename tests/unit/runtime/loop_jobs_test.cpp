@@ -440,6 +440,38 @@ TEST_CASE("a job whose progress waits for its turn is not looked at before that"
   CHECK(fixture.planned.works.size() == kTrain);
 }
 
+TEST_CASE("a worker that says what it said before costs no look, nor does what it leaves out") {
+  JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.metrics = &metrics;
+  runtime::OperatorLoop loop(options);
+  let_train(fixture, loop, Json::object());
+  ProgressReport report = first_step(0);
+  report.waiting = "waiting for worker 0, which keeps the files";
+  report.changes = {{1, 1, std::string(contract::change::kRespawned), 0, "", 5}};
+  const auto looks_after = [&] {
+    const int before = looks_by(metrics);
+    REQUIRE(fixture.mailbox.post(report));
+    for (int second = 0; second < 3; ++second) {
+      loop.step();
+      for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+        REQUIRE(fixture.mailbox.post(JobsFixture::done_of(work)));
+      }
+      fixture.clock.advance(seconds(1));
+    }
+    return looks_by(metrics) - before;
+  };
+  CHECK(looks_after() > 0);
+  CHECK(looks_after() == 0);
+  // It was told long enough.
+  report.changes.clear();
+  CHECK(looks_after() == 0);
+  report.waiting.clear();
+  CHECK(looks_after() > 0);
+}
+
 TEST_CASE("a write that is to be tried later is not tried before, whatever workers report") {
   std::string waiting;
   SUBCASE("how far they have come") {}

@@ -344,6 +344,37 @@ TEST_CASE("a worker that waits before it has loaded the checkpoint repeats nothi
   CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "10");
 }
 
+TEST_CASE("who says the same again in the middle of a long step takes no time from that step") {
+  World world;
+  world.run();
+  world.report(0, 50);
+  const auto productive = [&] {
+    return std::stod(world.value("muster_job_productive_seconds_total" + kOfJob));
+  };
+  const double before = productive();
+  for (int i = 0; i < 2; ++i) {
+    world.clock.advance(seconds(15));
+    world.report(0, 50);
+  }
+  CHECK(productive() == before);
+  world.clock.advance(seconds(2));
+  world.report(0, 90);  // four seconds, by the rate
+  CHECK(productive() == before + 4);
+}
+
+TEST_CASE("a return to a checkpoint that an earlier operator was told of is not counted again") {
+  World world;
+  world.job.status.start_attempt = 0;
+  world.run();
+  ProgressReport report = told_by_two();
+  report.membership_epoch = 4;
+  report.step = 60;
+  report.changes = {{4, 50, std::string(contract::change::kReturned), 0, "blocks were lost"}};
+  for (int i = 0; i < 2; ++i) world.metrics.on_progress(world.job.meta.key(), report);
+  CHECK(world.value("muster_job_step" + kOfJob) == "60");
+  CHECK(world.value("muster_job_repeated_steps_total" + kOfJob) == "0");
+}
+
 TEST_CASE("the step follows a return to a checkpoint within the same pods") {
   World world;
   world.job.status.start_attempt = 0;

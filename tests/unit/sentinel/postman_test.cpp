@@ -244,6 +244,96 @@ TEST_CASE("of many reports the last always arrives") {
   CHECK(reports <= 2);
 }
 
+namespace {
+
+bool wait_for_told(const Postman& postman, std::uint64_t number) {
+  for (int i = 0; i < 30'000 && postman.told() < number; ++i) (void)poll(nullptr, 0, 1);
+  return postman.told() >= number;
+}
+
+}  // namespace
+
+TEST_CASE("a report that was not taken comes again, with all it says, until it is taken") {
+  std::atomic<int> posts = 0;
+  std::atomic<std::int64_t> last_step = -1;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    static constexpr int kStatus[] = {503, 429, 404, 200};
+    if (request.path == contract::kPathJoin) return respond(complete());
+    last_step = parse_progress_report(*parse_json(request.body))->step;
+    respond({kStatus[std::min(posts++, 3)], "application/json", "{}", {}});
+  });
+  PostmanOptions options = world.options();
+  options.report_interval = milliseconds(1);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  ProgressReport report;
+  report.step = 7;
+  postman.set_report(report, 5);
+  CHECK(wait_for_told(postman, 5));
+  postman.finish(seconds(30));
+  CHECK(posts == 4);
+  CHECK(last_step == 7);
+}
+
+TEST_CASE("a newer report is sent in place of one that was not taken") {
+  std::promise<http::Responder> answer;
+  std::vector<std::int64_t> steps;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    steps.push_back(parse_progress_report(*parse_json(request.body))->step);
+    if (steps.size() == 1) return answer.set_value(respond);
+    respond({200, "application/json", "{}", {}});
+  });
+  PostmanOptions options = world.options();
+  options.report_interval = milliseconds(1);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  ProgressReport report;
+  report.step = 1;
+  postman.set_report(report, 1);
+  const http::Responder refuse = answer.get_future().get();
+  report.step = 2;
+  postman.set_report(report, 2);
+  refuse({503, "application/json", "{}", {}});
+  CHECK(wait_for_told(postman, 2));
+  postman.finish(seconds(30));
+  CHECK(steps == std::vector<std::int64_t>{1, 2});
+}
+
+TEST_CASE("the last of several reports need not wait for another to come") {
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    respond({200, "application/json", dump_json(to_json(ProgressResponse{200})), {}});
+  });
+  PostmanOptions options = world.options();
+  options.report_interval = milliseconds(0);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  postman.set_report({}, 1);
+  REQUIRE(wait_for_told(postman, 1));
+  // It comes in the pause that the endpoint has asked for.
+  postman.set_report({}, 2);
+  CHECK(wait_for_told(postman, 2));
+}
+
+TEST_CASE("who ends tries once more what was not taken, and no more often") {
+  std::atomic<int> posts = 0;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    if (request.path == contract::kPathJoin) return respond(complete());
+    ++posts;
+    respond({503, "application/json", "{}", {}});
+  });
+  PostmanOptions options = world.options();
+  options.report_interval = seconds(3'600);
+  Postman postman(options);
+  REQUIRE(wait_for_join(postman));
+  postman.set_report({}, 1);
+  for (int i = 0; i < 30'000 && posts < 1; ++i) (void)poll(nullptr, 0, 1);
+  postman.finish(seconds(30));
+  CHECK(posts == 2);
+  CHECK(postman.told() == 0);
+}
+
 TEST_CASE("who has many workers hears of each as rarely as it asks for, but a question at once") {
   std::atomic<int> reports = 0;
   PostWorld world([&](const http::Request& request, const http::Responder& respond) {

@@ -42,7 +42,17 @@ struct World {
 
   explicit World(int given_processes = 1, int given_workers = 1)
       : processes(given_processes), workers(given_workers) {
-    auto made = runtime::make_workers_endpoint({.clock = &clock,
+    open_endpoint(0);
+    std::ofstream(directory + "/token") << "secret\n";
+  }
+  ~World() {
+    endpoint->stop();
+    std::filesystem::remove_all(directory);
+  }
+
+  void open_endpoint(int port) {
+    auto made = runtime::make_workers_endpoint({.port = port,
+                                                .clock = &clock,
                                                 .authenticator = authenticator.get(),
                                                 .on_progress =
                                                     [this](const ProgressReport& report) {
@@ -54,11 +64,15 @@ struct World {
                                                 .on_join = {}});
     REQUIRE(made);
     endpoint = std::move(*made);
-    std::ofstream(directory + "/token") << "secret\n";
   }
-  ~World() {
+  /// As after a restart of its process: it knows nothing of what was before.
+  void replace_endpoint() {
+    const std::string url = endpoint->url();
     endpoint->stop();
-    std::filesystem::remove_all(directory);
+    endpoint.reset();
+    const std::lock_guard lock(mutex);
+    reports.clear();
+    open_endpoint(std::stoi(url.substr(url.rfind(':') + 1)));
   }
 
   std::vector<std::string> environment() const {
@@ -78,16 +92,20 @@ struct World {
 
   /// Each start is a new epoch of the gang: who has joined one may not join it anew.
   std::unique_ptr<Process> start(const std::string& plan) {
+    ++runs;
+    endpoint->set_gang(make_gang());
+    return join(plan);
+  }
+  runtime::GangInfo make_gang() const {
     runtime::GangInfo gang;
     gang.job = "ns/job";
-    gang.epoch = ++runs;
+    gang.epoch = runs;
     gang.job_uid = "uid";
     gang.processes = processes;
     gang.training = "{}";
     gang.job_key = std::string(64, '0');
     for (int slot = 0; slot < workers; ++slot) gang.attempt_of_slot[slot] = 0;
-    endpoint->set_gang(gang);
-    return join(plan);
+    return gang;
   }
   /// Another worker of the gang that was started last.
   std::unique_ptr<Process> join(const std::string& plan) const {
@@ -315,6 +333,23 @@ TEST_CASE("that trainers wait for the worker with the files is told") {
   CHECK(world.wait_for_report([](const ProgressReport& report) {
     return report.waiting == "waiting for worker 0, which keeps the files";
   }));
+}
+
+TEST_CASE("training that stands still lets a worker in by an endpoint that was not there before") {
+  World world;
+  world.extra = {"STUB_REPORT_MS=20"};
+  const auto first = world.start("idle");
+  REQUIRE(world.wait_for_report([](const ProgressReport& report) {
+    return report.members == std::vector<int>{0} && report.total_steps == 0;
+  }));
+  world.replace_endpoint();
+  runtime::GangInfo grown = world.make_gang();
+  grown.start_attempt = 0;
+  grown.attempt_of_slot[1] = 1;
+  world.endpoint->set_gang(grown);
+  world.extra.insert(world.extra.end(), {"MUSTER_SLOT=1", "MUSTER_ATTEMPT=1"});
+  const auto second = world.join("deaf:" + world.directory + "/second");
+  CHECK(read_pid(world.directory + "/second") > 0);
 }
 
 TEST_CASE("who was slow is slow no more once it, or who waited for it, is another process") {
