@@ -1,7 +1,7 @@
 // A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
 // and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
 //   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
-//   idle  files  paced:FILE
+//   idle:FILE  files  paced:FILE  member  done:N
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -112,10 +112,25 @@ int train_as_member() {
   return view && *view ? train(channel) : 98;
 }
 
-/// Ready, and does nothing.
-int idle() {
+/// Ready, its process id in `path`, and does nothing.
+int idle(const std::string& path) {
   sentinel::ChannelWriter channel(sentinel::kChannelFd);
   channel.send_ready({std::string(64, 'd'), {}});
+  std::ofstream(path) << getpid() << std::flush;
+  while (true) pause();
+}
+
+/// Ends by a signal, which a sanitizer's handler would turn into an exit code.
+int die_by(int signal_number) {
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+  return 98;
+}
+
+/// Trains to the end as a member, and then dies by a signal, or does not end where that is 0.
+int end_badly(int signal_number) {
+  if (const int code = train_as_member(); code != 0) return code;
+  if (signal_number != 0) return die_by(signal_number);
   while (true) pause();
 }
 
@@ -212,17 +227,14 @@ int run_trainer(const std::string& plan) {
   }
   if (what == "member") return train_as_member();
   if (what == "look") return look_around();
-  if (what == "idle") return idle();
+  if (what == "idle") return idle(part.at(1));
+  if (what == "done") return end_badly(number());
   if (what == "files") return lack_files();
   if (what == "stuck") return get_stuck(part.at(1));
   if (what == "paced") return train_paced(part.at(1), launch->incarnation > 0);
   if (what == "wait") return wait_for_stop(31);
   if (what == "orphan") return leave_orphan(part.at(1));
-  if (what == "signal") {
-    signal(number(), SIG_DFL);  // a sanitizer's handler would turn it into an exit code
-    raise(number());
-    return 98;
-  }
+  if (what == "signal") return die_by(number());
   if (what == "deaf") {
     signal(SIGTERM, SIG_IGN);
     std::ofstream(part.at(1)) << getpid() << std::flush;

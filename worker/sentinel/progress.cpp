@@ -93,7 +93,8 @@ void ProgressBook::add(int process, const SummaryMessage& message) {
     sent_bytes_[index] = message.sent_bytes;
     computations_[index] = message.logical_rank_computations;
   }
-  if (process != 0) return;
+  // Of a job that is complete each has the same to tell, and the first may not come to it.
+  if (process != 0 && !(message.is_final && message.complete)) return;
   report_.model_parameters = message.model_parameters;
   report_.data_sha256 = message.data_sha256;
   report_.checkpoint_path = message.checkpoint_path;

@@ -328,7 +328,7 @@ Outcome SentinelWorker::judge() const {
     return end.code != exit_code::kPeerLost && end.code != exit_code::kPlannedLeave;
   });
   if (own != ends_.end()) return *own;
-  if (is_left_behind_) return {};
+  if (is_left_behind_ || is_finished()) return {};
   const auto lost = first([](const Outcome& end) { return end.code == exit_code::kPeerLost; });
   if (lost != ends_.end()) return *lost;
   if (is_killed_) {

@@ -20,7 +20,8 @@ struct SentinelOptions {
   milliseconds join_deadline{300'000};  ///< PostmanOptions
   /// How long this worker's other trainers may take to tell the cause once one has lost its peers.
   milliseconds peer_lost_grace{500};
-  /// How long trainers may take to end after a stop request before they are killed.
+  /// How long trainers may take to end after a stop request, or once the job is complete, before
+  /// they are killed.
   milliseconds stop_grace{600'000};
   milliseconds final_report_timeout{3'000};
   /// Without news a report is made anew after so long: an endpoint that was not there for the last

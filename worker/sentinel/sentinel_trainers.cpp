@@ -157,7 +157,7 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
       metrics_.set_start(local_rank, "load", seconds_between(joined_at_, now()));
     } else if (summary->complete) {
       process.is_finished = true;
-      if (membership_) membership_->done(now());
+      finish();
     }
   } else if (auto* failure = std::get_if<FailureMessage>(&message)) {
     process.last_word = std::move(*failure);
@@ -179,6 +179,18 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     process.busy[files->is_checkpoint ? 1 : 0] = *files;
     report();
   }
+}
+
+/// All that is left to the trainers is to end: who does not is killed in the end. Who is still to
+/// come in would wait in vain, as nobody makes a membership for it any more.
+void SentinelWorker::finish() {
+  kill_at_ = std::min(kill_at_.value_or(MonoTime::max()), now() + options_.stop_grace);
+  for (TrainerProcess& one : processes_) {
+    one.respawn_at.reset();
+    const bool is_late = one.is_running && one.launch.joining && one.told_epoch == 0;
+    if (is_late) (void)kill(one.trainer.pid, SIGTERM);
+  }
+  if (membership_) membership_->done(now());
 }
 
 void SentinelWorker::take_entered(TrainerProcess& process, int local_rank,
@@ -264,10 +276,13 @@ void SentinelWorker::tell_slow(const TrainerProcess& process) {
 void SentinelWorker::take_deaths() {
   eventfd_t count = 0;
   if (eventfd_read(death_fd_.get(), &count) != 0) return;
-  for (TrainerProcess& process : processes_) {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    TrainerProcess& process = processes_[i];
     const bool is_dead = process.is_running && process.pulse &&
                          process.pulse->wait(milliseconds(0)) == PulseMonitor::Life::kDead;
-    if (is_dead) process.is_ready = false;
+    if (!is_dead) continue;
+    take_messages(i);  // its last may be that it has finished
+    process.is_ready = false;
   }
   update_ready();
 }
@@ -301,6 +316,11 @@ void SentinelWorker::on_end(std::size_t index, int status) {
                              {"exit_code", ended.code},
                              {"reason", contract::reason_of_exit_code(ended.code)}});
   if (is_killed_ || ended.code == exit_code::kComplete) return;
+  if (is_finished()) {
+    log_warning("a trainer ended badly when the job was complete",
+                {{"rank", process.launch.rank}, {"error", ended.sentence}});
+    return;
+  }
   update_ready();
   ended.sentence = "trainer process " + std::to_string(index) + " (rank " +
                    std::to_string(process.launch.rank) + "): " + ended.sentence;
@@ -312,6 +332,12 @@ void SentinelWorker::on_end(std::size_t index, int status) {
   const bool is_peer_lost = ends_.back().code == exit_code::kPeerLost;
   kill_at_ = std::min(kill_at_.value_or(MonoTime::max()),
                       is_peer_lost ? now() + options_.peer_lost_grace : now());
+}
+
+/// Nobody has finished before all of the gang have agreed on the model, and it is written: whatever
+/// becomes of this worker's trainers then, nothing is left for them to do.
+bool SentinelWorker::is_finished() const {
+  return std::ranges::any_of(processes_, &TrainerProcess::is_finished);
 }
 
 bool SentinelWorker::respawns(TrainerProcess& process, const Outcome& ended, bool is_signaled) {

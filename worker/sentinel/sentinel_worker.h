@@ -67,6 +67,7 @@ class SentinelWorker {
   bool is_any_left() const;
   void take_messages(std::size_t index);
   void take(TrainerProcess& process, int local_rank, TrainerMessage& message);
+  void finish();
   void take_entered(TrainerProcess& process, int local_rank, const EnteredMessage& entered);
   /// All trainers of its view lived when the step began.
   void take_sign_of_life(const StepRecord& step);
@@ -77,6 +78,7 @@ class SentinelWorker {
   void take_deaths();
   void reap();
   void on_end(std::size_t index, int status);
+  bool is_finished() const;
   /// Whether another process takes its place.
   bool respawns(TrainerProcess& process, const Outcome& ended, bool is_signaled);
   Outcome explain(const TrainerProcess& process, int status);

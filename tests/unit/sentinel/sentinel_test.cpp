@@ -172,6 +172,42 @@ TEST_CASE("the termination log tells who the last members were, for whose end no
   CHECK(report->members == std::vector<int>{0});
 }
 
+namespace {
+
+/// Whether the last word is the report of a complete job.
+bool has_model(const World& world) {
+  const auto json = parse_json(world.last_word());
+  const auto report = json ? parse_progress_report(*json) : Result<ProgressReport>(json.error());
+  return report && report->step == 200 && report->model_sha256 == std::string(64, 'e');
+}
+
+}  // namespace
+
+TEST_CASE("a trainer that is done is done, however it ends, or if it does not") {
+  World world;
+  world.extra = {"STUB_STOP_MS=50"};
+  for (const char* const plan : {"done:9", "done:11", "done:0"}) {
+    CAPTURE(plan);
+    std::filesystem::remove(world.directory + "/last-word");
+    CHECK(world.run(plan) == 0);
+    CHECK_MESSAGE(has_model(world), world.last_word());
+  }
+}
+
+TEST_CASE("a worker is done with the first of its trainers, and who dies then is not missed") {
+  for (const bool is_first_killed : {false, true}) {
+    CAPTURE(is_first_killed);
+    World world(2);
+    const std::string idle = "idle:" + world.directory + "/idle";
+    const auto worker = world.start(is_first_killed ? idle + ",member" : "member," + idle);
+    REQUIRE(world.wait_for_report(
+        [](const ProgressReport& report) { return !report.model_sha256.empty(); }));
+    ::kill(read_pid(world.directory + "/idle"), SIGKILL);
+    CHECK(worker->wait() == 0);
+    CHECK_MESSAGE(has_model(world), world.last_word());
+  }
+}
+
 TEST_CASE("a trainer's failure is the worker's, with its sentence") {
   World world;
   CHECK(world.run("fail:21:images.idx is cut at byte 12") == 21);
@@ -282,7 +318,8 @@ TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
 
 TEST_CASE("a hung trainer that does not end at once is a member no more, for the others' sake") {
   World world(2);
-  const auto worker = world.start("stuck:" + world.directory + "/stuck,idle");
+  const auto worker =
+      world.start("stuck:" + world.directory + "/stuck,idle:" + world.directory + "/idle");
   const pid_t trainer = read_pid(world.directory + "/stuck");
   REQUIRE(trainer > 0);
   const auto is_left_out = [&] {
@@ -338,7 +375,7 @@ TEST_CASE("that trainers wait for the worker with the files is told") {
 TEST_CASE("training that stands still lets a worker in by an endpoint that was not there before") {
   World world;
   world.extra = {"STUB_REPORT_MS=20"};
-  const auto first = world.start("idle");
+  const auto first = world.start("idle:" + world.directory + "/first");
   REQUIRE(world.wait_for_report([](const ProgressReport& report) {
     return report.members == std::vector<int>{0} && report.total_steps == 0;
   }));
@@ -347,7 +384,7 @@ TEST_CASE("training that stands still lets a worker in by an endpoint that was n
   grown.start_attempt = 0;
   grown.attempt_of_slot[1] = 1;
   world.endpoint->set_gang(grown);
-  world.extra.insert(world.extra.end(), {"MUSTER_SLOT=1", "MUSTER_ATTEMPT=1"});
+  world.extra.insert(world.extra.end(), {"MUSTER_WORKERS=2", "MUSTER_SLOT=1", "MUSTER_ATTEMPT=1"});
   const auto second = world.join("deaf:" + world.directory + "/second");
   CHECK(read_pid(world.directory + "/second") > 0);
 }
