@@ -329,6 +329,11 @@ Outcome SentinelWorker::judge() const {
   });
   if (own != ends_.end()) return *own;
   if (is_left_behind_ || is_finished()) return {};
+  if (is_cut_off_) {
+    return {exit_code::kPlannedLeave,
+            "stopped on request; the others did not hear this worker and went on without it before "
+            "it had left"};
+  }
   const auto lost = first([](const Outcome& end) { return end.code == exit_code::kPeerLost; });
   if (lost != ends_.end()) return *lost;
   if (is_killed_) {

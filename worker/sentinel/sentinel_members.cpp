@@ -171,9 +171,15 @@ void SentinelWorker::tell(TrainerProcess& process, const View& view) {
 }
 
 void SentinelWorker::on_fenced() {
+  const std::int64_t epoch = membership_->view().epoch;
+  if (is_stopping_) {
+    log_warning("the others went on without this worker, which was about to leave",
+                {{"epoch", epoch}});
+    is_cut_off_ = true;
+    return kill_running();
+  }
   log_warning("the others went on without this worker; its trainers start anew",
-              {{"epoch", membership_->view().epoch}});
-  if (is_stopping_) return kill_running();
+              {{"epoch", epoch}});
   for (TrainerProcess& process : processes_) {
     process.is_ready = false;
     if (!process.is_running) continue;

@@ -120,6 +120,7 @@ class SentinelWorker {
   bool is_stopping_ = false;
   bool is_killed_ = false;  ///< what ends from now on was killed here
   bool is_left_behind_ = false;
+  bool is_cut_off_ = false;   ///< the others went on without it while it was about to leave
   bool was_member_ = false;   ///< when act() looked last
   bool was_in_view_ = false;  ///< a trainer of this worker has been in a view
   std::string waiting_;

@@ -316,6 +316,34 @@ TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
   CHECK(test::wait_for_end(trainer));
 }
 
+TEST_CASE("a worker that is to leave and was cut off meanwhile has left, and says how") {
+  World world(1, 3);
+  world.extra = {"STUB_REPORT_MS=20"};
+  const auto join_as = [&](int slot) {
+    const std::string name = std::to_string(slot);
+    world.extra.insert(world.extra.begin(),
+                       {"MUSTER_SLOT=" + name,
+                        "MUSTER_TERMINATION_LOG=" + world.directory + "/last-word-" + name});
+    return world.join("idle:" + world.directory + "/" + name);
+  };
+  const auto first = world.start("idle:" + world.directory + "/0");
+  const auto second = join_as(1);
+  const auto third = join_as(2);
+  const auto trains = [&](const std::vector<int>& slots) {
+    return world.wait_for_report(
+        [&](const ProgressReport& report) { return report.slot == 0 && report.members == slots; });
+  };
+  REQUIRE(trains({0, 1, 2}));
+  third->kill(SIGSTOP);
+  REQUIRE(trains({0, 1}));
+  third->kill(SIGTERM);
+  third->kill(SIGCONT);
+  CHECK(third->wait() == contract::exit_code::kPlannedLeave);
+  CHECK(read_file(world.directory + "/last-word-2") ==
+        "stopped on request; the others did not hear this worker and went on without it before it "
+        "had left");
+}
+
 TEST_CASE("a hung trainer that does not end at once is a member no more, for the others' sake") {
   World world(2);
   const auto worker =
