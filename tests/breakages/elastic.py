@@ -428,7 +428,7 @@ BREAKAGES = [
              "promise.accepted_ballot > newest->accepted_ballot", "promise.accepted_ballot < newest->accepted_ballot",
              "test_sentinel"),
     Breakage("who was to enter enters in the view that follows a death", WISH,
-             "if (is_anybody_lost(next) || is_broken_long(now)) put_off_joiners(next);",
+             "if (is_anybody_lost(next) || is_broken_long(now) || is_leaver_lost(now)) put_off_joiners(next);",
              "if (is_anybody_lost(next) && view_.epoch < 0) put_off_joiners(next);", "test_sentinel"),
     Breakage("who has entered is put off", WISH,
              "return came == came_.end() || came->second <= entered_epoch_;",

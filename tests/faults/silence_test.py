@@ -76,6 +76,24 @@ class Silence(FaultTest):
         self.assert_undisturbed(job, [0, 1], survivors)
         job.end()
 
+    def test_one_that_leaves_and_falls_silent_before_the_step_is_done_holds_nobody_up(self):
+        job = self.training(3)
+        survivors, sentinel = job.identities([0, 1]), job.workers()[2].sentinel
+
+        def views(urgent):
+            return re.search(f'"message":"membership".*"workers":2.*"urgent":{urgent}', job.log_of(0))
+        pids = job.stop(2, what="trainer")  # no step ends, and it is not long enough to be a hang
+        signal_all([sentinel], signal.SIGTERM)
+        job.wait_for("the others have agreed on its leave", lambda: views("false"))
+        pids += job.stop(2)
+        job.wait_for("they leave the step that waits for it", lambda: views("true"))
+        job.wait_trained_by(2)
+        job.go_on(pids)
+        job.wait_for("another takes its place", lambda: job.workers().get(2) and job.workers()[2].sentinel != sentinel)
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 1], survivors)
+        job.end()
+
     def test_half_silent_wait_for_the_witness_say_so_and_go_on_when_it_is_back(self):
         job, between = self.training_asked(2)
         survivor = job.identities([0])

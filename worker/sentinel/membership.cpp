@@ -277,6 +277,8 @@ Beat Membership::make_beat(MonoTime now) const {
     if (find_seat(view_, id) != nullptr) {
       if (one.is_dead) beat.dead.push_back(id);
       if (!one.is_dead && is_silent(one, now)) beat.unheard.push_back(id.slot);
+    } else if (is_awaited(id) && !one.is_dead && is_silent(one, now)) {
+      beat.unheard.push_back(id.slot);
     } else if (!one.is_dead && one.has_beat && !is_silent(one, now)) {
       beat.newcomers.push_back(id);
     }
@@ -357,6 +359,7 @@ void Membership::adopt(MonoTime now, const View& view) {
     const auto& [id, one] = entry;
     return find_seat(view_, id) == nullptr && (one.is_dead || now - one.heard > options_.lost);
   });
+  note_leavers(before);
   for (const Seat& seat : view_.seats) {
     if (seat.id == self_.id) continue;
     Peer& one = peer(seat.id, now);
@@ -402,6 +405,20 @@ void Membership::note_arrivals(const View& before) {
     }
   }
   came_ = std::move(came);
+}
+
+/// Whoever leaves takes part in the step that is under way, unless a loss has ended that one.
+void Membership::note_leavers(const View& before) {
+  for (const Seat& seat : before.seats) {
+    const bool is_gone = find_seat(view_, seat.id) == nullptr;
+    if (is_gone && !seat.trainers.empty() && is_leaving(seat.id) && !is_done(seat.id)) {
+      left_[seat.id] = view_.epoch;
+    }
+  }
+  std::erase_if(left_, [this](const auto& entry) {
+    const auto& [id, epoch] = entry;
+    return epoch <= std::max(view_.urgent_epoch, entered_epoch_) || known(id) == nullptr;
+  });
 }
 
 void Membership::count_evictions(MonoTime now) {

@@ -215,6 +215,7 @@ class Membership {
   void handle(MonoTime now, const Message& message, const Commit& commit);
   void adopt(MonoTime now, const View& view);
   void note_arrivals(const View& before);
+  void note_leavers(const View& before);
   void count_evictions(MonoTime now);
   void become_newcomer(MonoTime now);
   void evaluate(MonoTime now);
@@ -248,6 +249,8 @@ class Membership {
   /// Slots of the view that should go because not all of the rest hear them.
   std::set<int> find_cut_off(MonoTime now) const;
   std::set<int> find_evictable(MonoTime now);
+  bool is_awaited(WorkerId id) const;
+  bool is_leaver_lost(MonoTime now) const;
 
   // membership_wish.cpp
   Wish make_wish(MonoTime now);
@@ -301,6 +304,8 @@ class Membership {
   View view_;
   /// Trainers of view_: the epoch that each came in with, of those whose coming was seen.
   std::map<std::pair<WorkerId, TrainerPlace>, std::int64_t> came_;
+  /// Who trained before the view of that epoch, and has left with it.
+  std::map<WorkerId, std::int64_t> left_;
   std::int64_t epoch_max_ = 0;  ///< newest number seen anywhere
   std::map<WorkerId, Peer> peers_;
   /// Of one who was cut off: how often, and since when it is in again.

@@ -118,4 +118,32 @@ std::set<int> Membership::find_evictable(MonoTime now) {
   return evictable;
 }
 
+/// Whether this worker's trainers may still make a step with it: they have not entered the view
+/// that it has left with. Its slot is nobody else's by then.
+bool Membership::is_awaited(WorkerId id) const {
+  const Seat* const own = find_seat(view_, self_.id);
+  if (own == nullptr || own->trainers.empty()) return false;  // nothing is known of the step
+  const auto left = left_.find(id);
+  return left != left_.end() && left->second > entered_epoch_ &&
+         find_slot(view_, id.slot) == nullptr;
+}
+
+/// Whether the step under way waits for one who has left since it began, and is not heard: it has
+/// no seat any more that it could lose. Of a dead one the kernel tells those who wait for it.
+bool Membership::is_leaver_lost(MonoTime now) const {
+  return std::any_of(left_.begin(), left_.end(), [&](const auto& entry) {
+    const WorkerId id = entry.first;
+    const Peer* const one = known(id);
+    if (!is_awaited(id) || one == nullptr || one->is_dead || !is_silent(*one, now)) return false;
+    int observers = 1, living = 0;
+    for (const Seat& seat : view_.seats) {
+      const Peer* const other = known(seat.id);
+      living += other == nullptr || !other->is_dead ? 1 : 0;
+      const std::vector<int>& unheard = unheard_by(seat, now);
+      observers += std::binary_search(unheard.begin(), unheard.end(), id.slot) ? 1 : 0;
+    }
+    return observers >= 2 || living == 1 || now - one->heard >= options_.one_observer;
+  });
+}
+
 }  // namespace muster::sentinel

@@ -30,7 +30,7 @@ struct Beat {
   bool is_leaving = false;
   bool is_done = false;             ///< its trainers have finished the job
   std::int64_t broken_epoch = 0;    ///< newest epoch whose communicator broke; 0 = none
-  std::vector<int> unheard;         ///< slots of its view that it does not hear, ascending
+  std::vector<int> unheard;         ///< slots of its view, or that left it, not heard; ascending
   std::vector<WorkerId> dead;       ///< of its view, certainly
   std::vector<WorkerId> newcomers;  ///< outside its view, heard
   std::vector<Pace> paces{};        ///< of its trainers that have one

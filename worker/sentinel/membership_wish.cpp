@@ -85,7 +85,7 @@ Membership::Wish Membership::make_wish(MonoTime now) {
   // left out in the same breath.
   const bool is_quiet = !has_departed(next, Fate::kSilent) && !has_departed(next, Fate::kLeft);
   if (is_quiet && !next.stop) add_newcomers(now, next);
-  if (is_anybody_lost(next) || is_broken_long(now)) put_off_joiners(next);
+  if (is_anybody_lost(next) || is_broken_long(now) || is_leaver_lost(now)) put_off_joiners(next);
   finish_wish(now, wish);
   return wish;
 }
@@ -307,7 +307,8 @@ void Membership::finish_wish(MonoTime now, Wish& wish) {
   if (is_join && !joins_since_) joins_since_ = now;
   const bool is_start = !has_trainers(view_);
   const bool is_join_due = is_join && (is_start || now - *joins_since_ >= options_.gather_joins);
-  const bool is_reform = is_broken_long(now);
+  // That the step under way is left does it.
+  const bool is_reform = is_broken_long(now) || is_leaver_lost(now);
   // Nobody with other data is to wait for those who train, and not know why it does.
   const bool is_known_now = !is_start && next.digest != view_.digest;
   const bool has_any = has_trainers(next) || next.stop;

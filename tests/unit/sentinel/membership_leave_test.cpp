@@ -1,0 +1,121 @@
+// Workers that leave on their own wish, as the membership of one of the others sees it.
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "tests/unit/sentinel/membership_table.h"
+
+using namespace muster;
+using namespace muster::sentinel;
+using test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves, test::Table, test::unheard;
+
+TEST_CASE("newcomers do not come in the view in which somebody leaves") {
+  Table table(0, {0, 1, 2});
+  table.pass(milliseconds(900), {{1, kPlain}, {2, leaves}});
+  CHECK(table.sent<Prepare>(1).empty());
+  // The newcomer is not due for 100 ms yet when the leave is.
+  table.pass(milliseconds(150), {{1, knows_newcomer(3)},
+                                 {2,
+                                  [](Beat& beat) {
+                                    leaves(beat);
+                                    beat.newcomers = {{3, 0}};
+                                  }},
+                                 {3, kPlain}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View view = table.sent<Accept>(1)[0].view;
+  CHECK(slots_of(view) == std::vector<int>{0, 1});
+  CHECK(view.departed == std::vector<Departure>{{{2, 0}, Fate::kLeft}});
+  CHECK(view.urgent_epoch < view.epoch);
+}
+
+namespace {
+
+/// Of three that train the last leaves, with the view after kEpoch.
+struct Leaving {
+  Leaving() : table(0, {0, 1, 2}) {
+    table.enter(kEpoch);
+    table.pass(milliseconds(1'100), {{1, kPlain}, {2, leaves}});
+    table.promise(1);
+    table.accept(1);
+    REQUIRE(slots_of(table.self().view()) == std::vector<int>{0, 1});
+    REQUIRE(table.self().view().urgent_epoch < kEpoch + 1);
+    table.epoch = table.self().view().epoch;
+    table.pass(milliseconds(500), {{1, kPlain}, {2, leaves}});
+    table.outputs.clear();
+  }
+  Table table;
+};
+
+}  // namespace
+
+TEST_CASE("one who leaves falls silent before the step is done: the others leave that step") {
+  Leaving world;
+  Table& table = world.table;
+  table.pass(milliseconds(200), {{1, kPlain}, {2, leaves}});
+  CHECK(table.sent<Prepare>(1).empty());
+  SUBCASE("as two see") { table.pass(milliseconds(400), {{1, unheard({2})}}); }
+  SUBCASE("as the leader alone sees, for longer") {
+    table.pass(milliseconds(800), {{1, kPlain}});
+    CHECK(table.sent<Prepare>(1).empty());
+    table.pass(milliseconds(300), {{1, kPlain}});
+  }
+  CHECK(table.sent<Beat>(1).back().unheard == std::vector<int>{2});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View view = table.sent<Accept>(1)[0].view;
+  CHECK(slots_of(view) == std::vector<int>{0, 1});
+  CHECK(view.urgent_epoch == view.epoch);
+  CHECK(view.departed.empty());
+  table.accept(1);
+  // Once is enough.
+  table.epoch = view.epoch;
+  table.outputs.clear();
+  table.pass(milliseconds(400), {{1, unheard({2})}});
+  CHECK(table.sent<Prepare>(1).empty());
+  CHECK(table.sent<Beat>(1).back().unheard.empty());
+}
+
+TEST_CASE("nobody waits for one who has left and whose step is done, or that is dead") {
+  Leaving world;
+  Table& table = world.table;
+  SUBCASE("done") { table.enter(table.epoch); }
+  SUBCASE("dead") { table.refuse(2); }
+  table.pass(milliseconds(600), {{1, unheard({2})}});
+  CHECK(table.sent<Prepare>(1).empty());
+}
+
+TEST_CASE("who has the files stays for a while, in which others may be asked to stop, too") {
+  for (const bool are_all_asked : {false, true}) {
+    CAPTURE(are_all_asked);
+    Table table(0, {0, 1, 2});
+    table.leave();
+    table.pass(milliseconds(2'800), {{1, kPlain}, {2, kPlain}});
+    CHECK(table.sent<Prepare>(1).empty());
+    const Table::Tweak tweak = are_all_asked ? leaves : kPlain;
+    table.pass(milliseconds(300), {{1, tweak}, {2, tweak}});
+    table.promise(1);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    const View view = table.sent<Accept>(1)[0].view;
+    CHECK(view.stop == are_all_asked);
+    CHECK(slots_of(view) == (are_all_asked ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 2}));
+  }
+}
+
+TEST_CASE("who alone holds the state leaves when another holds it, too") {
+  Table table(0, {0, 1});
+  const std::vector<TrainerPlace> ready = table.restart_trainer();
+  table.pass(milliseconds(1'500), {{1, leaves}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View learning = table.sent<Accept>(1)[0].view;
+  CHECK(slots_of(learning) == std::vector<int>{0, 1});
+  CHECK(learning.seats[0].trainers == ready);
+  table.accept(1);
+  table.epoch = learning.epoch;
+  table.outputs.clear();
+  table.pass(milliseconds(1'500), {{1, leaves}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0});
+}
