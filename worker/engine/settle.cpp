@@ -419,27 +419,6 @@ Status Trainer::save_in_place(StateSource* source) {
   });
 }
 
-/// The others may be asked to stop a moment later, and have no files then. That it cannot be saved
-/// keeps nobody from leaving.
-void Trainer::save_before_leaving() {
-  const bool is_whole = has_state_ && !is_sharded() && !is_split();
-  if (!keeps_files() || !is_owner() || !store_ || !is_whole) return;
-  {
-    const OnFiles files(hooks_, config_.checkpoint_path);
-    while (!saver_.wait(config_.save_patience)) {
-    }
-  }
-  if (standing_.step <= newest_checkpoint() || !check_finite()) return;
-  const auto saved = write_checkpoint(
-      false, [this] { return store_->save({standing_.step, parameters_, optimizer_->state()}); });
-  if (saved) {
-    standing_.checkpoint_step = standing_.step;
-  } else {
-    log_warning("leaves without a checkpoint: " + saved.error().message(),
-                {{"step", standing_.step}, {"path", config_.checkpoint_path}});
-  }
-}
-
 /// All processes come to the same verdict.
 Status Trainer::check_finite() {
   // ReLU turns NaN into 0, so that parameters may be lost while the loss still looks well.

@@ -88,7 +88,6 @@ Result<TrainingSummary> Trainer::run() {
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const View view, next_view());
     if (view.rank < 0) {
-      save_before_leaving();
       result_ = summary();
       result_.left = true;
       return result_;

@@ -240,7 +240,6 @@ class Trainer {
   Status read_copy(StateSource& source, Saver::Copy& copy);
   Status save_copy(StateSource* source);
   Status save_in_place(StateSource* source);
-  void save_before_leaving();
   Status tell_under_way(bool is_group_at_it);
   Status before_piece(bool tells);
   Status write_model();

@@ -272,26 +272,6 @@ TEST_CASE("all workers asked to stop stop with a checkpoint, and the next attemp
   CHECK(job.reports.back().restored_step == step);
 }
 
-TEST_CASE("worker 0 saves before it leaves others that may be asked to stop, too") {
-  Job job;
-  job.start(2, endless());
-  REQUIRE(job.wait_for_step());
-  job.workers[0]->kill(SIGTERM);
-  CHECK(job.workers[0]->wait() == exit_code::kPlannedLeave);
-  const std::string sentence = job.last_word(0);
-  REQUIRE(sentence.starts_with("stopped on request at step "));
-  const int step = std::stoi(sentence.substr(sentence.find("step ") + 5));
-  REQUIRE(job.wait_for_step(step + 10));
-  job.workers[1]->kill(SIGTERM);
-  CHECK(job.workers[1]->wait() == exit_code::kPlannedLeave);
-  job.start(1, endless());
-  REQUIRE(job.wait_for_step(step + 1));
-  job.workers[0]->kill(SIGINT);
-  CHECK(job.wait() == std::vector<int>{exit_code::kPlannedLeave});
-  const std::lock_guard lock(job.mutex);
-  CHECK(job.reports.back().restored_step == step);
-}
-
 TEST_CASE("what is wrong with job, data or environment has its exit code and its sentence") {
   Job job;
   Json bad = digits();
