@@ -55,7 +55,7 @@ TEST_CASE("a pod that the cluster's scheduler refuses for long is looked a new p
   CHECK(status.restarts == 0);
   CHECK(condition_of(status, "Admitted").message.find("Insufficient cpu") != std::string::npos);
   apply(job.edit(), plan);
-  CHECK(words_of(job.plan()) == Words{"delete pod-0-0", "delete pod-1-0"});
+  CHECK(words_of(job.plan()) == Words{"delete pod-1-0", "delete pod-0-0"});
 }
 
 namespace {
@@ -116,7 +116,7 @@ TEST_CASE("a part of a gang that may go anywhere lets go of its nodes after a wh
         "that others can have them, and the gang is tried again after 120 s");
   apply(job.edit(), plan);
   CHECK(words_of(job.plan()) ==
-        Words{"delete pod-0-0", "delete pod-1-0", "delete pod-2-0", "delete pod-3-0"});
+        Words{"delete pod-1-0", "delete pod-2-0", "delete pod-3-0", "delete pod-0-0"});
   job.edit().pods.clear();
   job.fits_on("");
   CHECK(job.lasting(seconds(119)).plan().requeue_after == seconds(1));

@@ -96,7 +96,7 @@ TEST_CASE("a failed worker restarts the whole gang: decision, pods, back-off, ne
   CHECK_FALSE(status.is_true("Running"));
   apply(job.edit(), plan);
   plan = job.plan();
-  CHECK(words_of(plan) == Words{"delete pod-0-0", "delete pod-1-0"});
+  CHECK(words_of(plan) == Words{"delete pod-1-0", "delete pod-0-0"});
   job.deleting(0).deleting(1);
   CHECK(job.at(kNow + seconds(11)).plan().empty());  // they are still there
   job.edit().pods.clear();
