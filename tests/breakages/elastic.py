@@ -45,6 +45,8 @@ BREAKAGES = [
              "return tell_under_way(false);", "return {};", "test_engine"),
     Breakage("nobody hears that a model, or the last checkpoint, is being written", SETTLE,
              "  if (tells) static_cast<void>(tell_under_way(true));\n", "  (void)tells;\n", "test_engine"),
+    Breakage("who had the record goes on with its file beside who has it now", TRAINER,
+             "  if (!is_owner()) give_up_record();\n", "", "test_engine"),
     Breakage("a model that is there is written again for each membership", SETTLE,
              "if (rank() == owner() && is_written == 0) own", "if (rank() == owner()) own", "test_engine"),
     Breakage("who gives shards for a checkpoint does not hear that its writer gets on", STAGE_STATE,

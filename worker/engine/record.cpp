@@ -145,6 +145,13 @@ void Record::close() {
   ends_with_evaluation_ = false;
 }
 
+void Record::give_up() {
+  buffer_ = writer_->unwritten();
+  writer_->discard();
+  writer_.reset();
+  file_.reset();
+}
+
 Status Record::open(const std::string& path, std::int64_t restored_step, RecordWriting writing) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd) return disk_error(path, "open", errno);
@@ -157,6 +164,7 @@ Status Record::open(const std::string& path, std::int64_t restored_step, RecordW
     if (::ftruncate(fd.get(), kept) != 0) return disk_error(path, "cut", errno);
     if (::lseek(fd.get(), kept, SEEK_SET) < 0) return disk_error(path, "seek", errno);
   }
+  buffer_.clear();
   last_step_ = std::max<std::int64_t>(0, step_of(last_line));
   ends_with_evaluation_ = is_evaluation(last_line);
   file_ = std::make_shared<File>(path, std::move(fd));

@@ -54,7 +54,8 @@ struct RecordWriting {
 class Record {
  public:
   /// Opens `path` and keeps its lines up to step `restored_step` (0: none): up to the last one that
-  /// is whole and none of a later step. What stands before that is not looked at. Another process
+  /// is whole and none of a later step. What stands before that is not looked at, and lines that
+  /// were kept before are forgotten. Another process
   /// that has it open and is late does not write to it any more, unless it has over 64 MiB.
   /// Errors: exit code kDisk.  Blocks: on the disk.
   Status open(const std::string& path, std::int64_t restored_step, RecordWriting writing = {});
@@ -68,6 +69,10 @@ class Record {
   /// Forgets all, lines that nobody has begun to write, too; it may be opened again.
   /// Blocks: for the disk.
   void close();
+  /// Of an open record: somebody else adds to its file from now on. What is not written there is
+  /// kept, as it is of a record that is not open, which it is then.  Blocks: for what is being
+  /// written.
+  void give_up();
   /// Nothing is added any more.  Blocks: for the disk, until it has all lines or has failed.
   void end() { writer_.reset(); }
 

@@ -187,6 +187,14 @@ void Trainer::end_record() {
   record_.end();
 }
 
+/// The files are another process's of the same worker, which has come back. What this one would
+/// add to a file that it has replaced nobody would find.
+void Trainer::give_up_record() {
+  if (!record_.is_open()) return;
+  const OnFiles files(hooks_, config_.checkpoint_path);
+  record_.give_up();
+}
+
 /// Its lines may be of steps that nobody has made.
 void Trainer::forget_record() {
   std::optional<OnFiles> files;
@@ -211,8 +219,10 @@ Status Trainer::tell_lines(const std::vector<Greeting>& greetings, const EntryPl
     MUSTER_ASSIGN_OR_RETURN(
         texts, tell_records(*communicator_, greetings, tellings, kept_lines_, deadline()));
   }
-  kept_lines_.clear();
   const bool is_given_state = plan.source[static_cast<std::size_t>(rank())] != rank();
+  // What the owner has kept itself, while the files were another's.
+  if (is_owner() && !is_given_state) texts.push_back(std::move(kept_lines_));
+  kept_lines_.clear();
   if (is_given_state && !is_owner()) forget_record();
   // Without room for them the owner ends here, before the others hear that it has them and forget
   // what they have handed over.

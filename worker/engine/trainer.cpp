@@ -504,6 +504,7 @@ Result<std::vector<Greeting>> Trainer::greet() {
   own.is_checked = is_data_checked();
   own.data = read_digest_;
   own.has_state = has_state_;
+  if (!is_owner()) give_up_record();
   // Of a record whose disk answers all have the last line, and the file the others.
   kept_lines_ = !record_.is_open() || record_waits_since_ ? record_.lines() : "";
   own.record_bytes = kept_lines_.size();

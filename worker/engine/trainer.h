@@ -209,6 +209,7 @@ class Trainer {
   Status share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan);
   Status tell_lines(const std::vector<Greeting>& greetings, const EntryPlan& plan);
   void end_record();
+  void give_up_record();
   void forget_record();
   void describe_step();
   Status record_step();

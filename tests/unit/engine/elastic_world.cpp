@@ -99,6 +99,7 @@ struct ElasticWorld::Round {
 
 struct ElasticWorld::Trainer {
   int slot = 0;
+  int process = 0;  ///< of the worker in that slot
   bool is_ready = false;
   bool has_ended = false;
   bool was_member = false;
@@ -303,7 +304,8 @@ void ElasticWorld::publish(std::vector<int> members, bool is_urgent, bool stop) 
   Shared& shared = *shared_;
   std::erase_if(members, [&](int one) { return shared.trainers[one].has_ended; });
   std::sort(members.begin(), members.end(), [&](int a, int b) {
-    return std::pair(shared.trainers[a].slot, a) < std::pair(shared.trainers[b].slot, b);
+    const Trainer &one = shared.trainers[a], &other = shared.trainers[b];
+    return std::tuple(one.slot, one.process, a) < std::tuple(other.slot, other.process, b);
   });
   const auto next = std::make_shared<Round>();
   next->epoch = shared.round->epoch + 1;
@@ -344,6 +346,13 @@ void ElasticWorld::respawn_next(int trainers) {
 int ElasticWorld::add(int slot, std::string_view doom) {
   const std::lock_guard lock(shared_->mutex);
   return add_locked(slot, doom, false);
+}
+
+int ElasticWorld::add_process(int slot, int process) {
+  const std::lock_guard lock(shared_->mutex);
+  const int number = add_locked(slot, "", false);
+  shared_->trainers[number].process = process;
+  return number;
 }
 
 int ElasticWorld::add_slow(int slot) {

@@ -32,6 +32,9 @@ class ElasticWorld {
   /// Starts a trainer in `slot`; it becomes a member once it is ready, and dies when it comes to
   /// `doom`. Returns its number.
   int add(int slot, std::string_view doom = {});
+  /// The same of a worker with several processes, of which the lowest comes first; add() starts the
+  /// first.
+  int add_process(int slot, int process);
   /// The same; nobody comes to be connected with it before let_connect(), or before one that has
   /// trained can do nothing else.
   int add_slow(int slot);

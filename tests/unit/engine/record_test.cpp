@@ -158,6 +158,33 @@ TEST_CASE(
   CHECK(std::distance(std::filesystem::directory_iterator(directory.path()), {}) == 1);
 }
 
+TEST_CASE("who has given a record up has what is not written, and finds what others wrote") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "r";
+  const auto add = [](Record& record, std::int64_t number) {
+    REQUIRE(record.add(RecordedStep{number, 0, 64, 2, 0.5f, "", 0.25}).has_value());
+  };
+  write_steps(path, 0, 5);
+  Record first, second;
+  REQUIRE(second.open(path, 5, {false, [] { return true; }}).has_value());
+  for (const int step : {6, 7}) add(second, step);
+  second.give_up();
+  CHECK_FALSE(second.is_open());
+  REQUIRE(first.open(path, 5).has_value());
+  REQUIRE(first.merge({second.lines()}).has_value());
+  add(first, 8);
+  first.end();
+  second.forget_lines();
+  add(second, 9);
+  const std::string kept = second.lines();
+  REQUIRE(second.open(path, 9).has_value());
+  CHECK(second.lines().empty());
+  REQUIRE(second.merge({kept}).has_value());
+  second.end();
+  CHECK(second.take_missing() == 0);
+  CHECK(lines_of(path).size() == 10);  // an evaluation among them
+}
+
 TEST_CASE("lines are numbered by their steps, and evaluations come behind") {
   const auto numbers = [](std::string_view lines) {
     const LineNumbers found = line_numbers(lines);
