@@ -358,8 +358,9 @@ TEST_CASE("a member dies while a joiner is connected ahead: the step is finished
     CHECK(ends.killed == 1);
     CHECK(ends.complete == 3);
     const auto steps = entered_at(*world);
-    CHECK_FALSE(steps.contains(2));
-    // The others may have had what the dead one sent, and then finish that step without it.
+    // The others may have had what the dead one sent. Then they finish that step without it, and
+    // may go over before they miss it.
+    if (steps.contains(2)) CHECK(steps.at(2) == 9);
     CHECK(steps.at(3) >= 8);
     CHECK(steps.at(3) <= 9);
   }
