@@ -63,7 +63,10 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
-  void kill(int signal_number) const { (void)::kill(pid_, signal_number); }
+  /// Nothing once it was waited for: a signal to -1 would go to every process of the machine.
+  void kill(int signal_number) const {
+    if (pid_ > 0) (void)::kill(pid_, signal_number);
+  }
 
   /// Its exit code, or 1000 + n for signal n; nothing when it still runs after 30 s.
   std::optional<int> wait() {

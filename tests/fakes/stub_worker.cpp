@@ -1,7 +1,7 @@
 // A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
 // and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
 //   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
-//   idle:FILE  files  paced:FILE  member  done:N
+//   idle:FILE  loose:FILE  files  paced:FILE  member  done:N
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -120,6 +120,11 @@ int idle(const std::string& path) {
   while (true) pause();
 }
 
+/// The same, where the sentinel's SIGKILL does not reach it.
+int idle_out_of_reach(const std::string& path) {
+  return setpgid(0, getpgid(getppid())) == 0 ? idle(path) : 1;
+}
+
 /// Ends by a signal, which a sanitizer's handler would turn into an exit code.
 int die_by(int signal_number) {
   signal(signal_number, SIG_DFL);
@@ -228,6 +233,7 @@ int run_trainer(const std::string& plan) {
   if (what == "member") return train_as_member();
   if (what == "look") return look_around();
   if (what == "idle") return idle(part.at(1));
+  if (what == "loose") return idle_out_of_reach(part.at(1));
   if (what == "done") return end_badly(number());
   if (what == "files") return lack_files();
   if (what == "stuck") return get_stuck(part.at(1));

@@ -321,6 +321,10 @@ void SentinelWorker::on_end(std::size_t index, int status) {
                 {{"rank", process.launch.rank}, {"error", ended.sentence}});
     return;
   }
+  if (is_stopping_ && process.killed_for == KilledFor::kFence) {
+    is_cut_off_ = true;  // asked to leave meanwhile, so that nothing starts anew
+    return;
+  }
   update_ready();
   ended.sentence = "trainer process " + std::to_string(index) + " (rank " +
                    std::to_string(process.launch.rank) + "): " + ended.sentence;

@@ -424,7 +424,6 @@ TEST_CASE("who ends tries where it was answered before, though the last post got
     respond({200, "application/json", dump_json(to_json(ProgressResponse{3'600'000})), {}});
   });
   PostmanOptions options = world.options();
-  options.post_timeout = milliseconds(300);
   options.look_up = [](const std::string&) -> Result<std::vector<std::string>> {
     return std::vector<std::string>{"127.0.0.1"};
   };
