@@ -52,6 +52,7 @@ struct Job {
   std::vector<ProgressReport> reports;  ///< guarded by mutex
   std::unique_ptr<runtime::WorkersEndpoint> endpoint;
   std::vector<std::string> extra;  ///< environment before all other
+  std::string pace_file;           ///< of set_pace()
   int processes = 1;
   int attempt = 0;
   std::vector<std::unique_ptr<Process>> workers;
@@ -82,6 +83,17 @@ struct Job {
 
   std::string file(const std::string& name, int slot) const {
     return directory + "/" + name + "-" + std::to_string(attempt) + "-" + std::to_string(slot);
+  }
+
+  /// The least milliseconds of each step from now on, of workers that are started after the first
+  /// call: what trains for a third of a second is over before it can be disturbed.
+  void set_pace(int pace_ms) {
+    if (pace_file.empty()) {
+      pace_file = directory + "/pace";
+      extra.push_back("MUSTER_PACE_MS=" + pace_file);
+    }
+    std::ofstream(pace_file + ".new") << pace_ms << std::flush;
+    std::filesystem::rename(pace_file + ".new", pace_file);
   }
 
   /// Starts the gang's next attempt with `count` workers.
@@ -190,11 +202,13 @@ TEST_CASE("workers and processes in any number train the digits to the golden ha
 TEST_CASE(
     "a killed trainer is started again beside its sentinel, and the model has the same bits") {
   Job job;
+  job.set_pace(50);
   job.start(3, digits());
   REQUIRE(job.wait_for_step());
   const pid_t trainer = first_child(job.workers[0]->pid());
   REQUIRE(trainer > 0);
   REQUIRE(kill(trainer, SIGKILL) == 0);
+  job.set_pace(0);
   CHECK(job.wait() == std::vector<int>{0, 0, 0});
   CHECK(read_file(job.file("log", 0)).find("is started again") != std::string::npos);
   for (int slot = 0; slot < 3; ++slot) {
@@ -204,22 +218,26 @@ TEST_CASE(
 
 TEST_CASE("the only trainer, killed, goes on from its checkpoint to the same bits") {
   Job job;
+  job.set_pace(50);
   job.start(1, digits());
   REQUIRE(job.wait_for_step());
   const pid_t trainer = first_child(job.workers[0]->pid());
   REQUIRE(trainer > 0);
   REQUIRE(kill(trainer, SIGKILL) == 0);
+  job.set_pace(0);
   CHECK(job.wait() == std::vector<int>{0});
   CHECK(job.final_report(0).model_sha256 == test::kDigitsGolden);
 }
 
 TEST_CASE("a killed sentinel takes its trainer along, and the others go on without it") {
   Job job;
+  job.set_pace(50);
   job.start(3, digits());
   REQUIRE(job.wait_for_step());
   const pid_t trainer = first_child(job.workers[1]->pid());
   REQUIRE(trainer > 0);
   job.workers[1]->kill(SIGKILL);
+  job.set_pace(0);
   CHECK(job.wait() == std::vector<int>{0, 1000 + SIGKILL, 0});
   CHECK(test::wait_for_end(trainer));
   CHECK(job.final_report(0).model_sha256 == test::kDigitsGolden);
