@@ -16,7 +16,7 @@ from run_test import GOLDEN_CNN, RunTest
 class Prove(RunTest):
     def test_convolution_batch_normalisation_and_dropout_are_proved_under_kills_and_resizes(self):
         code, out, err = self.run_muster("prove", self.path("examples/digits-cnn.yaml"), "--workers", "1,3",
-                                         "--kills", "3", "--seed", "3", "--pace", "10")
+                                         "--kills", "3", "--seed", "3", "--pace", "60")
         self.assertEqual(code, 0, out + err)
         self.assertIn("EQUAL: 220 of 220 steps have the same parameters, the models are byte-equal (" + GOLDEN_CNN, out)
         self.assertIn("7 of 7 disturbances, 3 of 3 kills, ", out)
@@ -61,11 +61,13 @@ class Prove(RunTest):
 
     def test_a_proof_in_the_directory_of_one_that_runs_is_refused_and_disturbs_nothing(self):
         small = ["--workers", "1,2", "--kills", "0", "--set", "spec.training.epochs=4", "--output", self.path("proof")]
+        self.set_pace(500)   # it is not over before the other one is refused
         first = self.start("prove", self.digits, *small)
         self.await_line(first.stderr, r"undisturbed: step [1-9]")
         code, out, err = self.run_muster("prove", self.digits, *small, "--seed", "8")
         self.assertEqual(code, 2, out + err)
         self.assertIn("proof/undisturbed: another `muster run` is writing here", err)
+        self.set_pace(0)
         code, out, err = self.end_of(first)
         self.assertEqual(code, 0, out + err)
         self.assertIn("EQUAL: 88 of 88 steps", out)

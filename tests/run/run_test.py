@@ -25,11 +25,15 @@ import unittest
 import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "tests"))
+sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests/faults")]
+from job import read, replace, wait_for  # noqa: E402
 from pictures import gray_png  # noqa: E402
+from slow_test import PROMISED, promised_by  # noqa: E402
 
 DEADLINE = 120
-LONG = ["--set", "spec.training.epochs=400", "--hash-every", "100"]   # long enough to be interrupted
+LONG = ["--set", "spec.training.epochs=400", "--hash-every", "100"]   # paced long enough to be interrupted
+PACE_MS = 20
+TRIES = 5
 
 with open(os.path.join(ROOT, "tests/golden.h"), encoding="utf-8") as header:
     GOLDEN, GOLDEN_CNN = re.findall(r"[0-9a-f]{64}", header.read())[:2]
@@ -95,13 +99,23 @@ class RunTest(unittest.TestCase):
     def await_line(self, stream, pattern):
         """Reads lines until one matches."""
         seen = []
-        while True:
-            line = stream.readline()
-            if not line:
-                self.fail(f"no line {pattern!r} in {seen}")
-            seen.append(line)
-            if re.search(pattern, line):
-                return line
+
+        def is_late(*_):
+            self.fail(f"no line {pattern!r} within {DEADLINE} s after:\n{''.join(seen[-100:])}")
+
+        before = signal.signal(signal.SIGALRM, is_late)
+        signal.alarm(DEADLINE)
+        try:
+            while True:
+                line = stream.readline()
+                if not line:
+                    self.fail(f"no line {pattern!r} before the end of:\n{''.join(seen[-100:])}")
+                seen.append(line)
+                if re.search(pattern, line):
+                    return line
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
 
     def end_of(self, process):
         """(exit code, rest of stdout, rest of stderr)"""
@@ -110,9 +124,11 @@ class RunTest(unittest.TestCase):
 
     def interrupted(self, output, *arguments, number=signal.SIGINT):
         """Starts a training, interrupts it at work, and gives the step of its checkpoint."""
+        self.set_pace(PACE_MS)
         process = self.start("run", self.digits, "--output", self.path(output), *arguments)
         self.await_line(process.stderr, r"^step ")
         process.send_signal(number)
+        self.set_pace(0)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 130, out + err)
         said = re.match(r"Interrupted: checkpoint of step (\d+); the same command goes on from there\n", out)
@@ -139,6 +155,18 @@ class RunTest(unittest.TestCase):
             file.write("\n".join(["#!/bin/sh", f'set -- "{built}/muster-worker" "$@"', *lines, ""]))
         os.chmod(os.path.join(programs, "muster-worker"), 0o755)
         self.bin_dir = programs
+
+    def set_pace(self, pace_ms):
+        """Least milliseconds of the steps from now on, of workers that are started after the first call. Paced, a run has time
+        for what is done to it, however slow the machine is."""
+        replace(self.path("pace"), str(pace_ms))
+        if self.bin_dir == RunTest.bin_dir:
+            self.start_workers_through(f'export MUSTER_PACE_MS="{self.path("pace")}"', 'exec "$@"')
+
+    def record(self, output):
+        """The lines of the run's record that are whole."""
+        text = read(self.path(output + "/checkpoints/record.jsonl"))
+        return [line for line in (json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()) if "step" in line]
 
     def fifo(self, name="fifo"):
         """A named pipe: (path, reader). Its end of file says that no process holds it any more."""
@@ -373,6 +401,7 @@ class Interrupt(RunTest):
         self.assertEqual(self.report("out")["status"], "Interrupted")
 
     def test_no_worker_outlives_a_killed_muster(self):
+        self.set_pace(PACE_MS)
         process = self.start("run", self.digits, "--output", self.path("out"), *LONG)
         self.await_line(process.stderr, r"^step ")
         pids = [p for p in processes_of(self.directory) if p != process.pid]
@@ -384,6 +413,7 @@ class Interrupt(RunTest):
             self.assertTrue(ready, "a worker outlived muster")
             os.close(end)
         self.end_of(process)
+        self.set_pace(0)
         # What it left is an unfinished run: the same command completes it.
         self.assertEqual(self.train("out", "--quiet", *LONG)["status"], "Complete")
 
@@ -412,6 +442,7 @@ class Kill(RunTest):
     def killed(self, is_trainer):
         """A run of which a worker, or its trainer, is killed while it trains; its report."""
         whole = self.train("whole", "--quiet", *self.ARGUMENTS)
+        self.set_pace(PACE_MS)
         process = self.start("run", self.digits, "--output", self.path("cut"), *self.ARGUMENTS)
         self.await_line(process.stderr, r"^step ")
         before = self.pids(True)
@@ -419,6 +450,14 @@ class Kill(RunTest):
         victim = self.pids(is_trainer)[-1]
         slot = self.slot_of(victim)
         os.kill(victim, signal.SIGKILL)
+        for _ in range(TRIES if is_trainer else 0):
+            first = len(self.record("cut")) + 3
+            wait_for("both train again", lambda: len(self.record("cut")) > first and self.record("cut")[-1]["workers"] == 2)
+            # On a busy machine it may be back before the other has come to the end of a step.
+            if any(line["workers"] == 1 for line in self.record("cut")):
+                break
+            os.kill(next(pid for pid in self.pids(True) if self.slot_of(pid) == slot), signal.SIGKILL)
+        self.set_pace(0)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 0, out + err)
         self.assertRegex(err, rf"(?m)^Warning: worker {slot} ", "it is not said whom the run lost")
@@ -526,7 +565,7 @@ class Text(RunTest):
 
     def test_a_gpt_is_proved_under_kills_and_resizes(self):
         code, out, err = self.run_muster("prove", self.path("examples/gpt-tiny.yaml"), "--workers", "1,3", "--kills", "3",
-                                         "--seed", "3", *self.STEPS)
+                                         "--seed", "3", "--pace", "250", *self.STEPS)
         self.assertEqual(code, 0, out + err)
         self.assertIn("EQUAL: 40 of 40 steps have the same parameters, the models are byte-equal (", out)
         self.assertIn(" 3 of 3 kills, ", out)
@@ -587,13 +626,6 @@ class Straggler(RunTest):
                     return file.read()
         return ""
 
-    def steps_so_far(self):
-        for folder, _, files in os.walk(self.path("out")):
-            if "record.jsonl" in files:
-                with open(os.path.join(folder, "record.jsonl"), encoding="utf-8") as file:
-                    return sum(1 for line in file if '"step"' in line)
-        return 0
-
     def trainer_of(self, slot):
         for pid in processes_of(self.directory):
             with open(f"/proc/{pid}/cmdline", "rb") as words, open(f"/proc/{pid}/environ", "rb") as environment:
@@ -603,7 +635,8 @@ class Straggler(RunTest):
 
     def test_a_worker_short_of_processor_time_is_named_within_20_steps_with_its_cause(self):
         process = self.start("run", self.digits, "--output", self.path("out"), *self.SLOW)
-        self.await_line(process.stderr, r"^step ")
+        # Those before tell what is usual.
+        wait_for("some steps", lambda: len(self.record("out")) >= 5)
         trainer, processor = self.trainer_of(1), max(os.sched_getaffinity(0))
         # The trainer gets a seventh of one processor.
         for _ in range(2):
@@ -614,7 +647,7 @@ class Straggler(RunTest):
         for thread in os.listdir(f"/proc/{trainer}/task"):
             os.sched_setaffinity(int(thread), {processor})
             os.setpriority(os.PRIO_PROCESS, int(thread), 5)
-        before = self.steps_so_far()
+        before = len(self.record("out"))
         self.await_line(process.stderr, r"worker 1 slows the gang by \d+ %: compute")
         process.send_signal(signal.SIGINT)
         code, out, err = self.end_of(process)
@@ -622,8 +655,12 @@ class Straggler(RunTest):
         said = [json.loads(line) for line in self.log_of(1).splitlines() if "holds the others up" in line]
         first = next(line for line in said if line["step"] > before)
         self.assertEqual(first["cause"], "compute", said)
-        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step")
-        self.assertLessEqual(first["step"] - before, 20, said)
+        last = promised_by({line["step"]: line["seconds"] for line in self.record("out") if line["step"] <= first["step"]}, before,
+                           PROMISED)
+        print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step; the first {PROMISED} "
+              f"slow steps were over {f'{last - before} after' if last else 'later'}")
+        if last:
+            self.assertLessEqual(first["step"], last, said)
         # A busy machine may have slowed another one, too, but nobody's network or data.
         for slot in (0, 1):
             for line in self.log_of(slot).splitlines():

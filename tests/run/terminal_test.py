@@ -10,16 +10,18 @@ import subprocess
 import sys
 import unittest
 
-from run_test import DEADLINE, LONG, RunTest
+from run_test import DEADLINE, LONG, PACE_MS, RunTest
 
 
 class Terminal(RunTest):
     def test_a_terminal_that_closes_tells_of_it_twice_and_the_run_ends_with_a_checkpoint(self):
+        self.set_pace(PACE_MS)
         process = self.start("run", self.digits, "--output", self.path("out"), *LONG)
         self.await_line(process.stderr, r"^step ")
         process.send_signal(signal.SIGHUP)
         self.await_line(process.stderr, "Stopping with a checkpoint")
         process.send_signal(signal.SIGHUP)
+        self.set_pace(0)
         code, out, err = self.end_of(process)
         self.assertEqual(code, 130, out + err)
         report = self.report("out")
