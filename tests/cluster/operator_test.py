@@ -29,7 +29,9 @@ from processes import ClusterError, tail, wait_for  # noqa: E402
 
 SECONDS = 120
 NOT_INSTALLED = ("topologies", "hypernodes", "workloads")  # of Kueue, KAI and Volcano: looked for once a minute
-LEASE = ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"]
+# (seconds of a lease, within how many of them it must be renewed): a leader that gets no processor for so long ends, as promised.
+HELD = (90, 60)
+TAKEN_OVER = (20, 10)  # for the tests that wait for its end
 AUDIT_POLICY = """apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -151,7 +153,7 @@ def create(job, namespace="default"):
 class Replica:
     """One muster-operator with a user of its own in the API server."""
 
-    def __init__(self, case, name, *flags, kubeconfig=None, leads=True, namespace="default", metrics="0"):
+    def __init__(self, case, name, *flags, kubeconfig=None, leads=True, namespace="default", metrics="0", lease=HELD):
         self.name, self.case = name, case
         self.user = f"{name}-{case.id().rsplit('.', 1)[1]}"[:60]
         directory = tempfile.mkdtemp(prefix="muster-operator-")
@@ -160,7 +162,8 @@ class Replica:
         command = [f"{BIN_DIR}/muster-operator", "--kubeconfig", kubeconfig or PLANE.user(self.user, ["system:masters"]),
                    "--endpoint-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
                    f"--metrics-bind-address={metrics}", f"--leader-elect-resource-namespace={namespace}",
-                   f"--leader-elect-resource-name={case.lease}", *LEASE, *flags]
+                   f"--leader-elect-resource-name={case.lease}", f"--leader-elect-lease-duration={lease[0]}s",
+                   f"--leader-elect-renew-deadline={lease[1]}s", "--leader-elect-retry-period=200ms", *flags]
         environment = {"PATH": "/nonexistent", "POD_NAME": name, "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -393,8 +396,8 @@ class OperatorTest(unittest.TestCase):
         Authority(master)
         with open(f"{master}/master-key", "w", encoding="utf-8") as file:
             file.write("5a" * 32)
-        leader = Replica(self, "a", f"--master-dir={master}").wait_ready()
-        standby = Replica(self, "b", f"--master-dir={master}", leads=False).wait_ready()
+        leader = Replica(self, "a", f"--master-dir={master}", lease=TAKEN_OVER).wait_ready()
+        standby = Replica(self, "b", f"--master-dir={master}", leads=False, lease=TAKEN_OVER).wait_ready()
         PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits-claim.yaml", "-f", f"{ROOT}/examples/digits.yaml")
         pods = sorted(gang("digits", 2), key=lambda pod: pod["metadata"]["labels"]["muster.dev/slot"])
         for pod in pods:
@@ -428,7 +431,7 @@ class OperatorTest(unittest.TestCase):
             file.write("a5" * 32)
         leader.kill()
         standby.kill()
-        later = Replica(self, "c", f"--master-dir={master}").wait_ready()
+        later = Replica(self, "c", f"--master-dir={master}", lease=TAKEN_OVER).wait_ready()
         again = wait_for("both have joined again", lambda: whole(later), SECONDS)
         self.assertEqual(again["jobKey"], answer["jobKey"])
 
@@ -467,8 +470,8 @@ class OperatorTest(unittest.TestCase):
         self.assertTrue(all("time" in line and "level" in line for line in first.lines()))
 
     def test_a_standby_takes_over_from_a_leader_that_was_killed(self):
-        first = Replica(self, "a").wait_ready()
-        second = Replica(self, "b", leads=False).wait_ready()
+        first = Replica(self, "a", lease=TAKEN_OVER).wait_ready()
+        second = Replica(self, "b", leads=False, lease=TAKEN_OVER).wait_ready()
         create(hello("before"))
         gang("before", 2)
         first.signal(signal.SIGKILL)
@@ -482,8 +485,8 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(get("lease", self.lease)["spec"]["leaseTransitions"], 1)
 
     def test_a_leader_that_was_stopped_writes_nothing_when_it_wakes(self):
-        first = Replica(self, "a").wait_ready()
-        second = Replica(self, "b", leads=False).wait_ready()
+        first = Replica(self, "a", lease=TAKEN_OVER).wait_ready()
+        second = Replica(self, "b", leads=False, lease=TAKEN_OVER).wait_ready()
         first.signal(signal.SIGSTOP)
         create(hello("meanwhile"))
         second.wait_leading()
