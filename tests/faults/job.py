@@ -10,6 +10,7 @@ the model and the optimiser's state byte-equal, and no restart of the gang unles
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,9 @@ WORKER="{worker}" ENTER=""
 if [ -e "{directory}/slot-$MUSTER_SLOT" ]; then . "{directory}/slot-$MUSTER_SLOT"; fi
 exec $ENTER "$WORKER" "$@"
 """
+
+
+ENTERS = "trains in a membership"
 
 
 class Timeout(AssertionError):
@@ -100,6 +104,13 @@ class Worker:
 
     def pids(self):
         return [self.sentinel, *self.trainers]
+
+
+class Workers(dict):
+    """Worker by slot."""
+
+    def __missing__(self, slot):
+        raise AssertionError(f"no worker of slot {slot} runs, only of {sorted(self)}")
 
 
 class Job:
@@ -174,7 +185,7 @@ class Job:
 
     def workers(self):
         """Worker by slot, of those whose sentinel runs."""
-        found = {}
+        found = Workers()
         for pid in children_of(self.process.pid):
             try:
                 worker = Worker(pid)
@@ -195,6 +206,13 @@ class Job:
     def trainer(self, slot):
         """Pid of the slot's only trainer, once there is one."""
         return self.with_trainer(slot).trainers[0]
+
+    def wait_anew(self, slot, old):
+        """Waits until the slot has another trainer than `old`, the process it had."""
+        def is_anew():
+            worker = self.workers().get(slot)
+            return worker and worker.trainers not in ([old], [])
+        self.wait_for(f"slot {slot} has another trainer", is_anew)
 
     def identities(self, slots):
         workers = self.workers()
@@ -242,6 +260,20 @@ class Job:
         folder = os.path.join(self.output, "logs")
         names = [name for name in os.listdir(folder) if name.endswith(f"-{slot}-{attempt}.log")]
         return read(os.path.join(folder, names[0])) if names else ""
+
+    def wait_said(self, slot, pattern):
+        """Waits until the slot's worker has logged it; any worker where `slot` is None. What is logged comes through a pipe, and may
+        come after its effects."""
+        return self.wait_for(f"slot {slot} logs {pattern!r}",
+                             lambda: re.search(pattern, self.logs() if slot is None else self.log_of(slot)))
+
+    def entered(self, slot=None):
+        """How often a trainer, or one of that slot, has said that it entered a membership."""
+        return (self.logs() if slot is None else self.log_of(slot)).count(ENTERS)
+
+    def wait_entered(self, times, slot=None):
+        """Waits until it was said so often; how often it was. Who trains may come to say so after the first steps."""
+        return self.wait_for(f"{times} have said that they train", lambda: self.entered(slot) >= times and self.entered(slot))
 
     # ---- What is done to it
 

@@ -4,7 +4,8 @@
     tests/faults/memory_test.py BIN_DIR [unittest arguments]
 
 The test writes into the trainer's memory as a particle would, from outside (/proc/PID/mem). It finds the place by what
-lies there: the bytes of the newest checkpoint, while the trainer waits between two steps.
+lies there: the bytes of the newest checkpoint. It searches while the trainer runs, and stops it only to look once more at what
+it found: a trainer that stands still for the time of a search may be taken for hung.
 """
 
 import json
@@ -60,6 +61,15 @@ def places_of(pid, needle):
     return found
 
 
+def lies_at(pid, address, needle):
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return memory.read(len(needle)) == needle
+    except OSError:
+        return False
+
+
 def flip(pid, address, bit):
     with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
         memory.seek(address)
@@ -72,26 +82,41 @@ class Memory(FaultTest):
     def flipped(self, job, slot, file):
         """Flips a bit of what the newest checkpoint's `file` holds, in the slot's trainer; the step it stands at."""
         job.set_pace(PACE_MS)
-        tried = set()
+        victim, looked_at = job.trainer(slot), 0
 
-        def try_once():
+        def newest_needle():
+            """(step, bytes) of a checkpoint that was not looked at yet, or nothing."""
             newest = newest_checkpoint(job)
-            if not newest or newest[0] in tried:
-                return False
-            tried.add(newest[0])
-            victim = job.trainer(slot)
+            if not newest or newest[0] <= looked_at:
+                return None
+            return newest[0], largest_tensor(os.path.join(newest[1], file))[4 * ELEMENT:][:NEEDLE_BYTES]
+
+        def find():
+            """What lies where a checkpoint's bytes were, and has moved on with the steps after it: copies do not."""
+            nonlocal looked_at
+            if not (newest := newest_needle()):
+                return None
+            looked_at, needle = newest
+            found = places_of(victim, needle)
+            job.wait_step(looked_at + 3)
+            return [place for place in found if not lies_at(victim, place, needle)]
+
+        def strike():
+            nonlocal looked_at
+            if not (newest := newest_needle()):
+                return None
+            looked_at, needle = newest
             stopped = job.stop(slot, what="trainers")
             try:
-                tensor = largest_tensor(os.path.join(newest[1], file))
-                at = 4 * ELEMENT
-                places = places_of(victim, tensor[at:at + NEEDLE_BYTES])
+                places = [place for place in found if lies_at(victim, place, needle)]
                 for place in places:
                     flip(victim, place + 2, 3)  # a high bit of the fraction
-                return newest[0] if places else False
+                return looked_at if places else None
             finally:
                 job.go_on(stopped)
 
-        step = job.wait_for("a trainer that stands at its newest checkpoint", try_once)
+        found = job.wait_for("the state is found in memory", find)
+        step = job.wait_for("a trainer that stands at its newest checkpoint", strike)
         job.set_pace(5)
         return step
 
@@ -106,6 +131,10 @@ class Memory(FaultTest):
                 found += json.loads(line)["step"] == step + EVERY
         return found
 
+    def wait_went_back(self, job, step, wanted):
+        """Waits until so many of each slot have said it."""
+        job.wait_for(f"{wanted} go back", lambda: [self.went_back(job, slot, step) for slot in range(len(wanted))] == wanted)
+
     def test_of_three_workers_the_one_whose_parameters_flip_is_named_and_started_again(self):
         self.one_of_three("model.safetensors")
 
@@ -116,11 +145,11 @@ class Memory(FaultTest):
         job = self.train(3)
         survivors, sentinel, victim = job.identities([0, 2]), job.workers()[1].sentinel, job.trainer(1)
         step = self.flipped(job, 1, file)
-        job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([victim], []))
+        job.wait_anew(1, victim)
         job.wait_trained_by(3)
-        self.assertIn("a bit has flipped in its memory", job.log_of(1))
-        self.assertIn("MemoryFaulty", job.log_of(1))
-        self.assertEqual([self.went_back(job, slot, step) for slot in (0, 1, 2)], [1, 0, 1])
+        for said in ("a bit has flipped in its memory", "MemoryFaulty"):
+            job.wait_said(1, said)
+        self.wait_went_back(job, step, [1, 0, 1])
         self.assertEqual(job.workers()[1].sentinel, sentinel)
         self.assert_undisturbed(job, [0, 2], survivors)
         job.end()
@@ -130,7 +159,7 @@ class Memory(FaultTest):
         before = job.identities([0, 1])
         step = self.flipped(job, 1, "model.safetensors")
         job.wait_step(step + 2 * EVERY)
-        self.assertEqual([self.went_back(job, slot, step) for slot in (0, 1)], [1, 1])
+        self.wait_went_back(job, step, [1, 1])
         self.assert_undisturbed(job, [0, 1], before)
         job.end()
 
@@ -138,9 +167,9 @@ class Memory(FaultTest):
         job = self.train(3)
         survivors, victim = job.identities([1, 2]), job.trainer(0)
         self.flipped(job, 0, "optimizer.safetensors")
-        job.wait_for("another trainer", lambda: job.workers()[0].trainers not in ([victim], []))
+        job.wait_anew(0, victim)
         job.wait_trained_by(3)
-        self.assertIn("a bit has flipped in its memory", job.log_of(0))
+        job.wait_said(0, "a bit has flipped in its memory")
         self.assert_undisturbed(job, [1, 2], survivors)
         job.end()
 

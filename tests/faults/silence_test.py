@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from endpoint import BetweenEndpoint  # noqa: E402
@@ -15,6 +16,8 @@ from job import CNN, FaultTest, main, signal_all  # noqa: E402
 
 WAITS = "membership waits"
 ASKED_TIMES = 4  # in vain, while training stands
+HUNG = "a trainer does not move and is killed"
+TRIES = 3
 
 
 class Hang(FaultTest):
@@ -27,38 +30,44 @@ class Hang(FaultTest):
     def one_hangs(self, job):
         sentinel, survivors, hung = job.workers()[1].sentinel, job.identities([0, 2]), job.trainer(1)
         job.stop(1, what="trainer")
-        job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([hung], []))
+        job.wait_anew(1, hung)
         job.wait_trained_by(3)
         self.assertEqual(job.workers()[1].sentinel, sentinel)
         self.assert_undisturbed(job, [0, 2], survivors)
-        self.assertIn("a trainer does not move and is killed", job.log_of(1))
+        job.wait_said(1, HUNG)
         job.end()
 
     def test_a_joiner_that_does_not_move_while_it_enters_is_killed_and_started_again(self):
         job = self.training(2, most=3)
         before = job.identities([0, 1])
-        entered = job.log_of(0).count("trains in a membership")
+        entered = job.wait_entered(1, slot=0)
         job.resize(3)
-        job.wait_for("the joiner enters", lambda: job.log_of(0).count("trains in a membership") > entered)
+        job.wait_for("the joiner enters", lambda: job.entered(0) > entered)
         hung = job.trainer(2)
         job.stop(2, what="trainer")
-        job.wait_for("another trainer", lambda: job.workers()[2].trainers not in ([hung], []))
+        job.wait_anew(2, hung)
         job.wait_trained_by(3)
         self.assert_undisturbed(job, [0, 1], before)
-        self.assertIn("a trainer does not move and is killed", job.logs())
+        job.wait_said(None, HUNG)
         job.end()
 
     def test_a_trainer_that_goes_on_before_the_verdict_is_let_alone(self):
         job = self.training(3)
-        before = job.identities([0, 1, 2])
-        for _ in range(3):
-            pids = job.stop(1, what="trainer")
-            # A sign of life of the others: their step does not end without it.
-            epoch = job.logs().count('trains in a membership')
-            job.go_on(pids)
-            job.wait_step(job.step() + 5)
-        self.assertEqual(job.logs().count('trains in a membership'), epoch)
-        self.assert_undisturbed(job, [0, 1, 2], before)
+        job.wait_entered(3)
+        times_let_alone = 0
+        for _ in range(20):
+            entered, before, began = job.entered(), job.identities([0, 1, 2]), time.monotonic()
+            job.go_on(job.stop(1, what="trainer"))
+            stood = time.monotonic() - began
+            job.wait_trained_by(3, more=5)
+            # On a busy machine the signals may be further apart than the verdict is away.
+            if stood < 1:
+                self.assertEqual(job.entered(), entered, f"somebody was evicted\n{job.logs()[-6000:]}")
+                self.assert_undisturbed(job, [0, 1, 2], before)
+                times_let_alone += 1
+            if times_let_alone == 3:
+                break
+        self.assertGreater(times_let_alone, 0, "each time the trainer stood for longer than it may")
         job.end()
 
 
@@ -69,30 +78,60 @@ class Silence(FaultTest):
         pids = job.stop(2)
         job.wait_trained_by(2)
         job.go_on(pids)
-        job.wait_for("its trainer starts anew", lambda: job.workers()[2].trainers not in ([old], []))
+        job.wait_anew(2, old)
         job.wait_trained_by(3)
         self.assertEqual(job.workers()[2].sentinel, sentinel, "the worker itself need not go")
-        self.assertIn("the others went on without this worker", job.log_of(2))
+        job.wait_said(2, "the others went on without this worker")
         self.assert_undisturbed(job, [0, 1], survivors)
         job.end()
 
     def test_one_that_leaves_and_falls_silent_before_the_step_is_done_holds_nobody_up(self):
-        job = self.training(3)
+        for _ in range(TRIES):
+            job = self.training(3)
+            if self.leaves_and_falls_silent(job):
+                return
+            job.close()
+        self.fail("each time a trainer was killed as hung before the others had agreed on the leave")
+
+    def stalls(self, job, slot, seconds):
+        """One step takes so long."""
+        pids = job.stop(slot, what="trainer")
+        time.sleep(seconds)
+        job.go_on(pids)
+        job.wait_step(job.step() + 3)
+
+    def leaves_and_falls_silent(self, job):
+        """Whether it came to that: no trainer must be killed as hung before."""
+        # Who does not move for three times the longest of the newest steps, and for 2 s, is hung: for 12 s then.
+        job.set_pace(100)
+        for seconds in (1.5, 4):
+            self.stalls(job, 1, seconds)
+        if HUNG in job.logs():
+            return False
         survivors, sentinel = job.identities([0, 1]), job.workers()[2].sentinel
 
         def views(urgent):
             return re.search(f'"message":"membership".*"workers":2.*"urgent":{urgent}', job.log_of(0))
+
+        def is_replaced():
+            worker = job.workers().get(2)
+            return worker and worker.sentinel != sentinel
         pids = job.stop(2, what="trainer")  # no step ends, and it is not long enough to be a hang
         signal_all([sentinel], signal.SIGTERM)
-        job.wait_for("the others have agreed on its leave", lambda: views("false"))
-        pids += job.stop(2)
+        job.wait_for("the others have agreed on its leave", lambda: views("false") or HUNG in job.log_of(2))
+        signal_all([sentinel], signal.SIGSTOP)
+        pids.append(sentinel)
+        if HUNG in job.log_of(2):
+            job.go_on(pids)
+            return False
         job.wait_for("they leave the step that waits for it", lambda: views("true"))
         job.wait_trained_by(2)
         job.go_on(pids)
-        job.wait_for("another takes its place", lambda: job.workers().get(2) and job.workers()[2].sentinel != sentinel)
+        job.wait_for("another takes its place", is_replaced)
         job.wait_trained_by(3)
         self.assert_undisturbed(job, [0, 1], survivors)
         job.end()
+        return True
 
     def test_half_silent_wait_for_the_witness_say_so_and_go_on_when_it_is_back(self):
         job, between = self.training_asked(2)
@@ -158,7 +197,7 @@ class OperatorAway(FaultTest):
         victim = job.trainer(1)
         self.away(job)
         job.kill(1, what="trainer")
-        job.wait_for("another trainer", lambda: job.workers()[1].trainers not in ([victim], []))
+        job.wait_anew(1, victim)
         job.wait_trained_by(3)
         self.back(job)
         self.assert_undisturbed(job, [0, 2], survivors)
@@ -172,7 +211,7 @@ class OperatorAway(FaultTest):
         job.wait_trained_by(2, more=50)
         self.back(job)
         job.go_on(frozen)
-        job.wait_for("its trainer starts anew", lambda: job.workers()[2].trainers not in ([old], []))
+        job.wait_anew(2, old)
         job.wait_trained_by(3)
         self.assertEqual(job.workers()[2].sentinel, sentinel, "the worker itself need not go")
         self.assert_undisturbed(job, [0, 1], survivors)
