@@ -646,7 +646,7 @@ class Straggler(RunTest):
             os.sched_setaffinity(burner.pid, {processor})
         for thread in os.listdir(f"/proc/{trainer}/task"):
             os.sched_setaffinity(int(thread), {processor})
-            os.setpriority(os.PRIO_PROCESS, int(thread), 5)
+            os.setpriority(os.PRIO_PROCESS, int(thread), os.getpriority(os.PRIO_PROCESS, burner.pid) + 5)
         before = len(self.record("out"))
         self.await_line(process.stderr, r"worker 1 slows the gang by \d+ %: compute")
         process.send_signal(signal.SIGINT)
