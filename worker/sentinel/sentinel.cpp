@@ -341,8 +341,12 @@ Outcome SentinelWorker::judge() const {
                                   std::to_string(options_.stop_grace.count() / 1000) +
                                   " s of the request and were killed"};
   }
-  if (ends_.empty()) return {};
+  // A trainer that was to be started again is none that has ended.
+  if (ends_.empty() && !is_stopping_) return {};
   const ProgressReport report = book_.report();
+  if (report.total_steps == 0) {
+    return {exit_code::kPlannedLeave, "stopped on request before training began"};
+  }
   std::string sentence = "stopped on request at step " + std::to_string(report.step) + " of " +
                          std::to_string(report.total_steps);
   sentence += report.checkpoint_path.empty() ? "" : ", with a checkpoint";

@@ -322,6 +322,24 @@ TEST_CASE("a stop request reaches the trainers and ends in a planned leave") {
   }
 }
 
+TEST_CASE("a worker that is asked to leave while its trainer is to be started again has left") {
+  World world;
+  const std::string pid_file = world.directory + "/trainer";
+  const auto worker = world.start("idle:" + pid_file);
+  // The first is started at once, and each after it later.
+  for (const char* starts : {"0", "1", "2"}) {
+    CAPTURE(starts);
+    const pid_t trainer = read_pid(pid_file);
+    std::filesystem::remove(pid_file);
+    std::filesystem::resize_file(world.directory + "/log", 0);
+    ::kill(trainer, SIGKILL);
+    REQUIRE(world.wait_for_log("a trainer died and is started again"));
+  }
+  worker->kill(SIGTERM);
+  CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
+  CHECK(world.last_word().starts_with("stopped on request"));
+}
+
 TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
   World world;
   world.extra = {"STUB_STOP_MS=50"};
