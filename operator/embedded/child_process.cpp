@@ -158,6 +158,21 @@ std::vector<pid_t> children() {
   return found;
 }
 
+/// Gives the children that are to die. Whoever may not be killed, as a program of another user's
+/// rights, is spared from then on: nobody knows when it ends.
+std::vector<pid_t> kill_all_but(std::set<pid_t>& spared) {
+  std::vector<pid_t> dying;
+  for (const pid_t pid : children()) {
+    if (spared.contains(pid)) continue;
+    if (::kill(pid, SIGKILL) == 0) {
+      dying.push_back(pid);
+    } else {
+      spared.insert(pid);
+    }
+  }
+  return dying;
+}
+
 constexpr int kLooksMost = 100, kLookMs = 50;
 
 /// Which children this process has started, until they are reaped; all others were adopted. The
@@ -167,6 +182,9 @@ struct Family {
   std::mutex mutex;
   std::set<pid_t> started;  // guarded by mutex
   int guards = 0;           // guarded by mutex
+  /// Children that were there before the first guard, as a shell's process substitution is. Nobody
+  /// reaps them here, so their numbers stay theirs. Guarded by mutex.
+  std::set<pid_t> before;
 };
 
 Family& family() {
@@ -205,10 +223,10 @@ std::set<pid_t> kill_orphans(std::string_view variable, const std::set<pid_t>& d
   std::set<pid_t> left;
   if (family().guards == 0) return left;
   for (const pid_t pid : children()) {
-    if (family().started.contains(pid) || ::waitpid(pid, nullptr, WNOHANG) == pid) continue;
+    if (family().started.contains(pid) || family().before.contains(pid)) continue;
+    if (::waitpid(pid, nullptr, WNOHANG) == pid) continue;
     if (!dying.contains(pid) && !has_variable(pid, variable)) continue;
-    ::kill(pid, SIGKILL);
-    left.insert(pid);
+    if (::kill(pid, SIGKILL) == 0) left.insert(pid);
   }
   return left;
 }
@@ -274,20 +292,26 @@ ProcessEnd ChildProcess::reap() {
 }
 
 OrphanGuard::OrphanGuard() {
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const std::lock_guard lock(family().mutex);
-  ++family().guards;
+  if (family().guards++ == 0) {
+    // Before anybody can be adopted.
+    const std::vector<pid_t> there = children();
+    family().before = {there.begin(), there.end()};
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
 OrphanGuard::~OrphanGuard() {
+  std::set<pid_t> spared;
   {
     const std::lock_guard lock(family().mutex);
-    --family().guards;
+    spared = family().before;
+    if (--family().guards == 0) family().before.clear();
   }
   // Those that end leave their own children to this process.
-  for (std::vector<pid_t> left = children(); !left.empty(); left = children()) {
-    for (const pid_t pid : left) ::kill(pid, SIGKILL);
-    for (const pid_t pid : left) {
+  for (std::vector<pid_t> dying = kill_all_but(spared); !dying.empty();
+       dying = kill_all_but(spared)) {
+    for (const pid_t pid : dying) {
       while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
       }
     }

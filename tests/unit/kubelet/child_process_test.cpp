@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,27 @@ TEST_CASE("what a process left behind in another session is ended by its environ
   living.signal_group(SIGKILL);
   CHECK(end_of(living).signal == SIGKILL);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // there is no child any more
+}
+
+TEST_CASE("a child that was there before the guard is none of its orphans") {
+  std::string program = "/bin/sleep", seconds = "1000", variable = "A=1";
+  char* const argv[] = {program.data(), seconds.data(), nullptr};
+  char* const environment[] = {variable.data(), nullptr};
+  pid_t before = -1;
+  REQUIRE(::posix_spawn(&before, program.c_str(), nullptr, nullptr, argv, environment) == 0);
+  {
+    const OrphanGuard guard;
+    ChildProcess child = start_shell("setsid sh -c 'echo ready; exec sleep 1000' & wait", "A=2");
+    line_of(child);
+    child.signal_group(SIGTERM);
+    CHECK(end_of(child).signal == SIGTERM);
+    end_orphans_of("A=1");
+    CHECK(::waitpid(before, nullptr, WNOHANG) == 0);  // it lives
+  }
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == 0);  // it lives, and what was left behind is collected
+  CHECK(::kill(before, SIGKILL) == 0);
+  CHECK(::waitpid(-1, nullptr, 0) == before);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
 }
 
 TEST_CASE("a program that cannot be started is named with the system's words") {
