@@ -8,6 +8,7 @@
 #include "cli/overrides.h"
 #include "cli/yaml_reader.h"
 #include "common/contract.h"
+#include "operator/api/kueue.h"
 
 namespace muster::cli {
 namespace {
@@ -95,6 +96,32 @@ std::string about_init_containers(const api::TrainingJobSpec& spec, Json& manife
          "and start beside it what is a sidecar";
 }
 
+/// Likewise of workers beyond those that are counted.
+std::string about_growth(const api::TrainingJobSpec& spec, Json& manifest) {
+  if (spec.worker.grows_to == "Count") return "";
+  manifest["spec"]["worker"].erase("growsTo");
+  return "spec.worker.growsTo is ignored: a local run has no queue that takes back what is beyond "
+         "spec.worker.count";
+}
+
+/// Likewise of what the job says to Kueue: workers that it has let in are not resized.
+std::string about_kueue(const api::ObjectMeta& meta, Json& manifest) {
+  bool has_any = false;
+  const auto take = [&](const char* kind, const auto& entries) {
+    for (const auto& [key, value] : entries) {
+      if (!key.starts_with(api::kueue::kPrefix)) continue;
+      manifest["metadata"][kind].erase(key);
+      has_any = true;
+    }
+  };
+  take("labels", meta.labels);
+  take("annotations", meta.annotations);
+  if (!has_any) return "";
+  return "labels and annotations of " + std::string(api::kueue::kPrefix) +
+         " are ignored: a local run has no Kueue, and has as many workers as spec.worker.count "
+         "says";
+}
+
 /// In words; empty: nothing is ignored.
 std::string about_ignored(const std::vector<std::string>& fields) {
   std::string text;
@@ -152,7 +179,9 @@ Result<LocalJob> load_job(const std::string& path, const std::vector<std::string
   for (std::string note :
        {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
         about_init_containers(local.job.spec, local.manifest),
-        about_env_from(local.job.spec, local.manifest), api::about_gpus(local.job.spec)}) {
+        about_env_from(local.job.spec, local.manifest),
+        about_growth(local.job.spec, local.manifest), about_kueue(local.job.meta, local.manifest),
+        api::about_gpus(local.job.spec)}) {
     if (!note.empty()) local.notes.push_back(std::move(note));
   }
   return local;

@@ -163,6 +163,39 @@ TEST_CASE("a local run has the environment of its shell in place of ConfigMaps a
   CHECK_FALSE(job->manifest["spec"]["worker"].contains("envFrom"));
 }
 
+TEST_CASE("no worker of a local run is borrowed from a queue, which could not take it back") {
+  const auto job = load_job("examples/digits.yaml",
+                            {"spec.queueName=lab", "spec.worker.max=4", "spec.worker.growsTo=Max"});
+  REQUIRE_MESSAGE(job, job.error().message());
+  REQUIRE(job->notes.size() == 2);
+  CHECK(job->notes[1] ==
+        "spec.worker.growsTo is ignored: a local run has no queue that takes back what is beyond "
+        "spec.worker.count");
+  CHECK_FALSE(job->manifest["spec"]["worker"].contains("growsTo"));
+  CHECK(job->manifest["spec"]["worker"]["max"] == 4);
+}
+
+TEST_CASE("what a job says to Kueue is ignored by a local run, and one note says so") {
+  const test::TemporaryDirectory directory;
+  REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));
+  const auto of_job = [&](const std::string& metadata) {
+    auto job = load_job(directory.path + "/job.yaml", {"metadata=" + metadata});
+    if (!job) FAIL(job.error().message());
+    return std::move(*job);
+  };
+  const LocalJob queued = of_job("{name: own, labels: {kueue.x-k8s.io/queue-name: q, team: a}}");
+  REQUIRE(queued.notes.size() == 1);
+  CHECK(queued.notes[0] ==
+        "labels and annotations of kueue.x-k8s.io/ are ignored: a local run has no Kueue, and has "
+        "as many workers as spec.worker.count says");
+  CHECK(queued.manifest["metadata"]["labels"] == Json{{"team", "a"}});
+  const LocalJob placed =
+      of_job("{name: own, annotations: {kueue.x-k8s.io/podset-required-topology: rack}}");
+  CHECK(placed.notes == queued.notes);
+  CHECK(placed.manifest["metadata"]["annotations"] == Json::object());
+  CHECK(of_job("{name: own, labels: {team: a}}").notes.empty());
+}
+
 TEST_CASE("a queue is no job, and is told to be for kubectl") {
   CHECK(refusal({"kind=TrainingQueue"}, contract::exit_code::kInvalidSpec) ==
         "job.yaml: kind: must be TrainingJob; a TrainingQueue is for kubectl apply");
