@@ -23,6 +23,7 @@
 #include "cli/kube_commands.h"
 #include "cli/kube_query.h"
 #include "cli/prove_command.h"
+#include "cli/prove_plan.h"
 #include "cli/run_command.h"
 #include "cli/simulate_command.h"
 #include "cli/terminal_text.h"
@@ -168,7 +169,7 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       ->check(muster::cli::whole_number(1, 64));
   prove->add_option("--kills", options.kills, "deaths of trainers and workers (default 5)")
       ->type_name("N")
-      ->check(muster::cli::whole_number(0, 10'000));
+      ->check(muster::cli::whole_number(0, muster::cli::kMaxKills));
   prove->add_option("--seed", options.seed, "seed of the schedule (default 1)")
       ->type_name("S")
       ->check(muster::cli::whole_number(0, std::numeric_limits<std::uint64_t>::max()));

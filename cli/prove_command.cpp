@@ -84,7 +84,8 @@ Result<LocalJob> Proof::load(int workers, int least, bool is_split) const {
   overrides.push_back("spec.worker.count=" + std::to_string(workers));
   overrides.push_back("spec.worker.min=" + std::to_string(least));
   overrides.push_back("spec.worker.max=" + std::to_string(most));
-  overrides.push_back("spec.restart={policy: OnFailure, maxRestarts: 100, backoffSeconds: 0}");
+  overrides.push_back("spec.restart={policy: OnFailure, maxRestarts: " +
+                      std::to_string(kRestartsOfProof) + ", backoffSeconds: 0}");
   return load_job(options_.file, overrides);
 }
 

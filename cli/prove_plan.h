@@ -30,6 +30,12 @@ struct Disturbance {
   milliseconds lasts{0};
 };
 
+/// As many restarts as a job may have at most (spec.restart.maxRestarts): each kill of a whole
+/// worker may cost one.
+inline constexpr int kRestartsOfProof = 1'000;
+/// Every second one is of a whole worker.
+inline constexpr int kMaxKills = 2 * kRestartsOfProof;
+
 bool is_kill(const Disturbance& disturbance);
 
 /// Spread over most of the steps, `kills` of them deaths of every kind in turn, and between them a

@@ -69,7 +69,7 @@ class Flags(unittest.TestCase):
                 (["prove", "x", "--workers", "1,x"], r'--workers: must be a whole number from 1 to 64, and not "x"'),
                 (["prove", "x", "--seed", "-1"], r'--seed: must be a whole number from 0 to 18446744073709551615, and not "-1"'),
                 (["prove", "x", "--seed", "18446744073709551616"], r"--seed: must be a whole number"),
-                (["prove", "x", "--kills", "010"], r'--kills: must be a whole number from 0 to 10000, and not "010"'),
+                (["prove", "x", "--kills", "010"], r'--kills: must be a whole number from 0 to 2000, and not "010"'),
                 (["prove", "x", "--pace", "2.5"], r"--pace: must be a whole number from 0 to 60000"),
                 (["logs", "x", "--tail", "-2"], r'--tail: must be a whole number from -1 to 1000000000, and not "-2"'),
                 (["logs", "x", "--slot", "4096"], r"--slot: must be a whole number from 0 to 4095"),

@@ -2,8 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
+#include <string>
 
+#include "cli/manifest.h"
 #include "cli/percentile.h"
 #include "common/contract.h"
 
@@ -53,6 +56,18 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   CHECK(sizes == std::set<int>{1, 3, 5});
   CHECK(plan_disturbances(8, {1, 3, 5}, 12)[1].choice != plan[1].choice);
   CHECK(plan_disturbances(7, {1, 3, 5}, 0).empty());
+}
+
+TEST_CASE("a job may start again as often as the longest schedule kills whole workers") {
+  const auto plan = plan_disturbances(1, {1, 3, 5}, kMaxKills);
+  const auto of_workers = std::count_if(plan.begin(), plan.end(), [](const Disturbance& one) {
+    return one.blow == Blow::kKillWorker;
+  });
+  CHECK(of_workers <= kRestartsOfProof);
+  CHECK(of_workers > kRestartsOfProof / 2);  // the bound is not too low either
+  const auto job = load_job("examples/digits.yaml",
+                            {"spec.restart.maxRestarts=" + std::to_string(kRestartsOfProof)});
+  CHECK_MESSAGE(job, job.error().message());  // as many as the API takes
 }
 
 TEST_CASE("a worker that tells of another step lives, also of one that was made before") {
