@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -16,6 +17,8 @@ namespace muster::cli {
 namespace {
 
 constexpr std::size_t kMaxColumns = 64;
+/// Of UTF-8; spreadsheets begin their files with it.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr double kMaxSeconds = 10.0 * 365 * 24 * 3600;
 
 std::vector<std::string_view> cells_of(std::string_view line) {
@@ -63,6 +66,14 @@ class Row {
     }
     return value;
   }
+  /// Also as "2.0", which is how many programs write a column that has an empty cell.
+  int whole_number(const std::string& column, int otherwise, int most) {
+    const double value = number(column, otherwise, most);
+    if (value == std::floor(value)) return static_cast<int>(value);
+    fail(column + " is '" + text(column).substr(0, 64) + "', not a whole number from 0 to " +
+         std::to_string(most));
+    return otherwise;
+  }
   void fail(const std::string& what) {
     if (status_) {
       status_ = Error(ErrorCode::kInvalid, "row " + std::to_string(number_) + ": " + what);
@@ -92,14 +103,14 @@ Json training_for(int processes) {
 
 /// spec.worker and, of an elastic job, spec.training; but resources.
 Json gang_of(Row& row, int workers) {
-  const int least = static_cast<int>(row.number("min", workers, 4096));
+  const int least = row.whole_number("min", workers, 4096);
   if (least < 1 || least > workers) row.fail("min: must be from 1 to workers");
   if (least >= workers) {
     return Json{
         {"worker",
          {{"count", workers}, {"image", "simulated"}, {"command", Json::array({"simulated"})}}}};
   }
-  const int gpus = static_cast<int>(row.number("gpus", 0, 64));  // a process each
+  const int gpus = row.whole_number("gpus", 0, 64);  // a process each
   return Json{{"worker", {{"count", workers}, {"min", least}, {"max", workers}}},
               {"training", training_for(workers * std::max(1, gpus))}};
 }
@@ -114,7 +125,7 @@ Result<TraceJob> read_job(Row& row, std::size_t number) {
   made.duration = milliseconds_of(row.number("duration", -1, kMaxSeconds));
   if (made.submit.count() < 0) row.fail("submit: is required");
   if (made.duration.count() < 0) row.fail("duration: is required");
-  const int workers = static_cast<int>(row.number("workers", 1, 4096));
+  const int workers = row.whole_number("workers", 1, 4096);
   if (workers < 1) row.fail("workers: must be at least 1");
   Json spec = gang_of(row, workers);
   MUSTER_RETURN_IF_ERROR(row.status());
@@ -125,7 +136,7 @@ Result<TraceJob> read_job(Row& row, std::size_t number) {
     const std::string cell = row.text(resource);
     if (cell.empty()) continue;
     if (std::string_view(resource) == "gpus") {
-      resources[resource] = static_cast<int>(row.number(resource, 0, 64));
+      resources[resource] = row.whole_number(resource, 0, 64);
     } else {
       resources[resource] = cell;
     }
@@ -152,6 +163,23 @@ Result<TraceJob> read_job(Row& row, std::size_t number) {
   return made;
 }
 
+Result<std::vector<std::string>> read_columns(std::string_view line, std::size_t number) {
+  const std::string row = "row " + std::to_string(number) + ": ";
+  std::vector<std::string> columns;
+  std::set<std::string_view> names;
+  for (const std::string_view cell : cells_of(line)) {
+    if (!cell.empty() && !names.insert(cell).second) {
+      return Error(ErrorCode::kInvalid,
+                   row + "has the column " + std::string(cell.substr(0, 64)) + " twice");
+    }
+    columns.emplace_back(cell);
+  }
+  if (columns.size() > kMaxColumns) {
+    return Error(ErrorCode::kInvalid, row + "has more than 64 columns");
+  }
+  return columns;
+}
+
 /// By time of submission.
 void put_in_order(std::vector<TraceJob>& trace) {
   std::stable_sort(trace.begin(), trace.end(),
@@ -165,17 +193,15 @@ Result<std::vector<TraceJob>> read_trace(const std::string& text) {
   std::vector<std::string> columns;
   std::map<std::string, std::size_t> names;
   std::size_t number = 0;
-  for (std::size_t at = 0; at < text.size();) {
+  const bool is_marked = text.starts_with(kByteOrderMark);
+  for (std::size_t at = is_marked ? kByteOrderMark.size() : 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line(text.data() + at, end - at);
     at = end + 1;
     ++number;
     if (line.find_first_not_of(" \r") == std::string_view::npos) continue;
     if (columns.empty()) {
-      for (const std::string_view cell : cells_of(line)) columns.emplace_back(cell);
-      if (columns.size() > kMaxColumns) {
-        return Error(ErrorCode::kInvalid, "row 1: has more than 64 columns");
-      }
+      MUSTER_ASSIGN_OR_RETURN(columns, read_columns(line, number));
       continue;
     }
     if (trace.size() >= kMaxTraceJobs) {

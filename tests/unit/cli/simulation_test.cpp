@@ -93,6 +93,27 @@ TEST_CASE("a trace that is not one is refused with its row and column") {
   CHECK(refusal("submit,duration,memory\n1,2,lots\n").starts_with("row 2: spec.worker.resources"));
   CHECK(refusal("submit,duration,deadline\n1,2,1.5\n") == "row 2: deadline: is less than duration");
   CHECK(refusal("submit,duration,name\n1,2,a\n3,4,a\n") == "row 3: name is a, as in row 2");
+  CHECK(refusal("\nsubmit,duration,gpus,duration\n1,2,3,4\n") ==
+        "row 2: has the column duration twice");
+}
+
+TEST_CASE("a part of a GPU or of a worker is refused with its row and column") {
+  const std::string columns = "submit,duration,workers,min,gpus\n";
+  CHECK(refusal(columns + "1,2,2.5,,\n") ==
+        "row 2: workers is '2.5', not a whole number from 0 to 4096");
+  CHECK(refusal(columns + "1,2,2,1.5,\n") ==
+        "row 2: min is '1.5', not a whole number from 0 to 4096");
+  CHECK(refusal(columns + "1,2,2,1,0.5\n") ==
+        "row 2: gpus is '0.5', not a whole number from 0 to 64");
+  CHECK(refusal(columns + "1,2,2,2,0.5\n") ==
+        "row 2: gpus is '0.5', not a whole number from 0 to 64");
+  CHECK(refusal(columns + "1,2,2.0,2.0,1.0\n").empty());
+}
+
+TEST_CASE("a trace may begin with a byte order mark, and have columns without a name") {
+  const auto read = read_trace("\xEF\xBB\xBFsubmit,duration,,\n1,2,,\n");
+  REQUIRE_MESSAGE(read, read.error().message());
+  CHECK((*read)[0].submit == seconds(1));
 }
 
 TEST_CASE("of a recorded cluster the jobs that have ended are a trace") {
