@@ -118,10 +118,11 @@ const std::string* place_label(const api::Node& node, const std::string& key) {
                                                                           : &found->second;
 }
 
-/// Whether a node carries what a family is known by: NVLink's labels go with several.
+/// Whether a node carries what a family is known by: NVLink's labels go with several, and host
+/// names with all.
 bool describes(const LabelLevels& one, const api::Node& node) {
   const auto is_told_by = [](const TopologyLevel& level) {
-    return !level.is_area && !level.is_host;
+    return !level.is_area && !level.is_host && level.key != kHostname;
   };
   const bool has_own = std::any_of(one.levels.begin(), one.levels.end(), [&](const auto& level) {
     return is_told_by(level) && !level.is_optional;

@@ -223,6 +223,7 @@ BREAKAGES = [
     Breakage("what was promised to a job is kept for it for ever", KEPT,
              "    for (const Assumed& one : before->second) charge(one.node, one.requests, -1);\n", "", "test_placement"),
     Breakage("a pod that has ended keeps its room", ROOMS, "  if (pod.ended()) return kNowhere;\n", "", "test_core"),
+    Breakage("a Topology that ends in host names describes every node", SOURCES, " && level.key != kHostname;", ";", "test_placement"),
     Breakage("EKS' layers are read from the wrong end", SOURCES, "for (int layer = 1; layer <= 4; ++layer) {",
              "for (int layer = 4; layer >= 1; --layer) {", "test_placement"),
     Breakage("a rack within a block that is not known is taken for its namesake", SOURCES,

@@ -214,6 +214,37 @@ TEST_CASE("Topologies of Kueue and KAI and Volcano's HyperNodes go before labels
   CHECK(volcano.level_names() == "tier-3, spine, rack, host");
 }
 
+TEST_CASE("a Topology describes no node by its host name alone") {
+  const auto peer = [](const std::string& name, const std::vector<std::string>& keys) {
+    Json object = json_of(R"({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Topology"})");
+    object["metadata"]["name"] = name;
+    for (const std::string& key : keys) object["spec"]["levels"].push_back({{"nodeLabel", key}});
+    return object;
+  };
+  const std::string hostname = "kubernetes.io/hostname";
+  const auto node = [&](const std::string& name, std::map<std::string, std::string> labels) {
+    labels[hostname] = name;
+    return labelled(name, std::move(labels));
+  };
+  const RecordedCluster pools{
+      {node("a1", {{"a/block", "b1"}, {"a/rack", "r1"}}),
+       node("a2", {{"a/block", "b1"}, {"a/rack", "r1"}}),
+       node("b1", {{"b/block", "b1"}, {"b/rack", "r1"}}),
+       node("b2", {{"b/block", "b1"}, {"b/rack", "r1"}}), node("c1", {})},
+      {{},
+       {peer("a", {"a/block", "a/rack", hostname}), peer("b", {"b/block", "b/rack", hostname})},
+       {}}};
+  const Topology both = pools.read();
+  CHECK(leaves_of(both) == Lines{"b1/r1: a1 a2", "b1/r1: b1 b2", "c1: c1"});
+  CHECK(both.source == "Kueue Topology a and Kueue Topology b");
+
+  const std::string block = "cloud.google.com/gce-topology-block";
+  const RecordedCluster gke{{node("n1", {{block, "one"}}), node("n2", {{block, "one"}})},
+                            {{}, {peer("hosts", {hostname})}, {}}};
+  CHECK(leaves_of(gke.read()) == Lines{"one: n1 n2"});
+  CHECK(gke.read().source == "labels of GKE");
+}
+
 TEST_CASE("our own TopologyConfig goes before everything") {
   RecordedCluster cluster = recorded("kueue.json");
   cluster.objects.configs = {json_of(R"({"apiVersion": "muster.dev/v1alpha1",
