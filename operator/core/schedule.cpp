@@ -164,7 +164,9 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.preempted_for_uid = job.status.taken_back.preempted_for_uid;
   // Clamped, because schedule must be total on whatever it is given.
   gang.count = std::clamp(job.spec.worker.count, 1, 4096);
-  gang.min = std::clamp(job.spec.worker.min, 1, gang.count);
+  // A group of Kueue's has the size that it started with: whoever is left out never joins.
+  const bool is_fixed = !api::kueue_queue_wanted(job).empty();
+  gang.min = is_fixed ? gang.count : std::clamp(job.spec.worker.min, 1, gang.count);
   const int together = workers_together(job);
   if (gang.count % together == 0 && gang.min % together == 0) gang.together = together;
   if (!wish.slots.empty()) {

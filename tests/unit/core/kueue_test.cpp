@@ -2,6 +2,7 @@
 
 #include "operator/api/kueue.h"
 #include "operator/core/facts.h"
+#include "operator/core/schedule.h"
 #include "tests/unit/core/builders.h"
 
 using namespace muster;
@@ -164,4 +165,28 @@ TEST_CASE("another queue in the label is meant for the next start") {
   // Time spent waiting for Kueue is none of its own; what it ran counts on.
   CHECK_FALSE(job.snapshot().job.status.start_time);
   CHECK(job.snapshot().job.status.past_active_seconds == 50);
+}
+
+TEST_CASE("an elastic job in a queue of Kueue starts with all of its workers or not at all") {
+  api::TrainingJob job;
+  job.spec.worker.count = 4;
+  job.spec.worker.min = 2;
+  CHECK(core::gang_of(job).min == 2);
+  job.meta.labels[kQueueLabel] = "team";
+  CHECK(core::gang_of(job).min == 4);
+  // One that is lost is replaced, whoever else is there.
+  CHECK(core::gang_of(job, {{3}, {"a"}, false}).min == 1);
+  // A TrainingQueue may hold it, too.
+  core::ClusterSnapshot cluster{{}, {}, {}, {core::gang_of(job)}};
+  core::WaitingGang& gang = cluster.gangs[0];
+  gang.per_worker.cpu_millis = 1000;
+  gang.turn.queue = "default";
+  cluster.queues.resize(1);
+  cluster.queues[0].name = "default";
+  cluster.queues[0].quota = {{"cpu", 3000, {}, {}}};
+  CHECK_FALSE(core::schedule(cluster).verdicts.at(gang.job).placement);
+  cluster.queues[0].quota = {{"cpu", 4000, {}, {}}};
+  const auto verdicts = core::schedule(cluster).verdicts;
+  REQUIRE(verdicts.at(gang.job).placement);
+  CHECK(verdicts.at(gang.job).placement->node_of_slot.size() == 4);
 }
