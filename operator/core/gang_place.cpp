@@ -360,7 +360,8 @@ WaitingGang outside(const WaitingGang& gang, const Rooms& rooms, const NodeCaps&
 }
 
 /// Of a gang that asks for topology, where anything is known of it, the verdict; of one that does
-/// not, its place where the network is known and the tree has one.
+/// not, its place where the network is known and the tree has one. Where it may have a part of some
+/// nodes the tree does not know all that is there, so that what is only preferred has no verdict.
 std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& rooms,
                                              const NodeCaps* caps, bool is_known) {
   const bool prefers = !gang.preferred_level.empty();
@@ -369,7 +370,8 @@ std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& roo
   if (!asks && !(is_free && rooms.knows_network())) return std::nullopt;
   GangVerdict verdict = caps == nullptr ? place_along_tree(gang, rooms)
                                         : place_along_tree(outside(gang, rooms, *caps), rooms);
-  if (!asks && !verdict.placement) return std::nullopt;
+  const bool is_final = asks && (caps == nullptr || !gang.required_level.empty());
+  if (!is_final && !verdict.placement) return std::nullopt;
   return verdict;
 }
 

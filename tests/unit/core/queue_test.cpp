@@ -327,6 +327,28 @@ TEST_CASE("nodes are kept for the first that lacks nothing else, against all que
         "1st in queue b: the room that there is is kept for team/first, which comes first");
 }
 
+TEST_CASE("a level that is only preferred keeps no job off what is left beside the first's") {
+  for (const std::string level : {"", "rack", "host"}) {
+    QueueWorld world;
+    world.queues = {make_queue("a", 99)};
+    world.add_node("n1", 5);
+    world.add_node("n2", 5);
+    world.add_node("n3", 1);
+    for (api::Node& node : world.nodes) {
+      node.meta.labels["cloud.google.com/gce-topology-block"] = "one";
+    }
+    world.add_job("runs", "a", 1, 3);
+    REQUIRE(world.pass() == 1);
+    world.add_job("first", "a", 2, 4);
+    world.add_job("small", "a", 2, 1).gang.preferred_level = level;
+    CHECK(world.pass() == 1);
+    CHECK(world.runs("small"));
+    // It may have a part of one node, of which the tree knows nothing.
+    world.add_job("strict", "a", 2, 1).gang.required_level = "host";
+    CHECK(world.pass() == 0);
+  }
+}
+
 TEST_CASE("what the first of several lines need is kept for all of them together") {
   QueueWorld world;
   world.queues = {make_queue("a", 99), make_queue("b", 99), make_queue("c", 99)};
