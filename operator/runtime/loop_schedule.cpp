@@ -226,7 +226,12 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
   for (const api::ObjectKey& key : may_hold_) {
     const JobRecord& record = *jobs_.find(key);
     if (record.job.spec.managed_by != contract::kManagedBy) continue;
-    const core::QueueTurn turn = queue_book_.turn_of(record.job, true);
+    const auto memory = memory_.find(key);
+    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+    const auto& places = is_decided ? *memory->second.decided_places : record.job.status.placement;
+    // Until a start is in its status, that names the queue of the one before.
+    const bool starts_anew = record.job.status.placement.empty() && !places.empty();
+    const core::QueueTurn turn = queue_book_.turn_of(record.job, !starts_anew);
     if (turn.queue.empty()) continue;
     std::vector<const api::Pod*> pods;
     const auto waits = waiting_.find(key);
@@ -239,9 +244,6 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
         return is_cut_off(*pod) || !core::is_owned(*pod, record.job);
       });
     }
-    const auto memory = memory_.find(key);
-    const bool is_decided = memory != memory_.end() && memory->second.decided_places;
-    const auto& places = is_decided ? *memory->second.decided_places : record.job.status.placement;
     auto holder = core::holder_of(record.job, turn, places, pods, options_.clock->wall_now());
     if (!holder) continue;
     if (memory != memory_.end()) holder->shrinks_to = memory->second.shrinks_to;

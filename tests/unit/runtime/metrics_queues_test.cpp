@@ -149,6 +149,16 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a job that starts anew in another queue is that one's before its status says so") {
+  QueuedFixture fixture;
+  fixture.list(api::Kind::kTrainingJob,
+               {QueuedFixture::job("moved", "b", R"(, "status": {"membershipEpoch": 1,
+                  "queue": "a"})")});
+  fixture.look();  // its start is decided and never written
+  CHECK(fixture.value(R"(muster_queue_used{training_queue="a",resource="cpu"})") == "0");
+  CHECK(fixture.value(R"(muster_queue_used{training_queue="b",resource="cpu"})") == "1");
+}
+
 TEST_CASE("of several default priority classes the lowest counts, as for pods") {
   runtime::QueueBook book{MonoTime{}};
   for (const Json& event :
