@@ -75,15 +75,16 @@ class ArgoCd(unittest.TestCase):
         self.judged(("Progressing", "said so"), condition("Failed", "False"), condition("Running", "False"))
 
 
-# Of the Secret muster-keys: what is asked for, made, shown or replaced.
+# Of the Secret muster-keys and its namespace: what is asked for, made, shown or replaced.
 KUBECTL = """#!/bin/bash
 set -euo pipefail
 files() { for word; do case "$word" in --from-file=*) echo "${word#--from-file=}";; esac; done; }
 put() { rm -rf secret; mkdir secret; while read -r name; do cp "$name" secret; done; }
 case "$*" in
   "-n muster get secret muster-keys -o go-template="*) cat "secret/$(sed 's/.*"\\(.*\\)".*/\\1/' <<<"${!#}")";;
+  "create namespace muster") mkdir namespace;;
   "-n muster create secret generic muster-keys "*--dry-run=client*) files "$@";;
-  "-n muster create secret generic muster-keys "*) [ ! -e secret ]; files "$@" | put;;
+  "-n muster create secret generic muster-keys "*) [ -e namespace ]; [ ! -e secret ]; files "$@" | put;;
   "replace -f -") put;;
   *) echo "no such command: $*" >&2; exit 1;;
 esac
