@@ -128,7 +128,7 @@ TEST_CASE(
   CHECK(world.wrong() == "previous-ca.key holds no unencrypted private key in PEM");
   fs::remove(world.directory + "/ca.key");
   fs::create_directory(world.directory + "/ca.key");
-  CHECK(world.wrong() == "ca.key: Is a directory");
+  CHECK(world.wrong() == "ca.key: cannot read: Is a directory");
 }
 
 TEST_CASE("the serving certificate is issued anew half-way through its thirty days") {
