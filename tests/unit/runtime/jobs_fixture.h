@@ -14,6 +14,27 @@
 
 namespace muster::test {
 
+/// What worker 0 reports of a job that trains alone: "a" of namespace ns, say.
+inline ProgressReport report_of(const std::string& job, std::int64_t step,
+                                std::int64_t total_steps) {
+  ProgressReport report;
+  report.job = "ns/" + job;
+  report.step = step;
+  report.total_steps = total_steps;
+  report.membership_epoch = 1;
+  report.members = {0};
+  return report;
+}
+
+/// `job`, but trained by the engine instead of a program of its own.
+inline Json trained(Json job) {
+  job["spec"]["worker"].erase("command");
+  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+    "optimizer": {"sgd": {"learningRate": "1"}}})");
+  return job;
+}
+
 /// Remembers the plans it was given.
 class Planned final : public runtime::Executor {
  public:

@@ -109,22 +109,12 @@ TEST_CASE("nobody hears of a pod that may not be deleted once it is gone") {
 TEST_CASE("a pod that may not be deleted holds up nothing else of its job, and is tried rarely") {
   JobsFixture fixture;
   Policy policy(fixture);
-  Json job = *parse_json(JobsFixture::job("a", "1", "1", kRuns));
-  job["spec"]["worker"].erase("command");
-  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
-    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
-    "optimizer": {"sgd": {"learningRate": "1"}}})");
+  const Json job = test::trained(*parse_json(JobsFixture::job("a", "1", "1", kRuns)));
   fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
   fixture.list(api::Kind::kPod, {running_pod(0), running_pod(1)});
   fixture.list(api::Kind::kTrainingJob, {dump_json(job)});
   for (int second = 0; second < 300; ++second) {
-    ProgressReport report;
-    report.job = "ns/a";
-    report.step = second;
-    report.total_steps = 1'000;
-    report.membership_epoch = 1;
-    report.members = {0};
-    REQUIRE(fixture.mailbox.post(report));
+    REQUIRE(fixture.mailbox.post(test::report_of("a", second, 1'000)));
     policy.go_on(1, false);
   }
   // The store never shows what was written, so each look writes.

@@ -324,10 +324,7 @@ TEST_CASE("how far the training has come is looked at once a second, other news 
     "targetWorkers": 1, "startAttempt": 0, "replicas": 1, "conditions": [{"type": "Running",
       "status": "True", "reason": "GangRunning", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
-  job["spec"]["worker"].erase("command");
-  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
-    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
-    "optimizer": {"sgd": {"learningRate": "1"}}})");
+  job = test::trained(std::move(job));
   fixture.list(api::Kind::kPod, {only_pod("a", Json::object(), {{"phase", "Running"}})});
   fixture.list(api::Kind::kTrainingJob, {dump_json(job)});
   const auto writes_after = [&](std::int64_t step, const std::string& waiting) {
@@ -387,12 +384,8 @@ void let_train(JobsFixture& fixture, runtime::OperatorLoop& loop, const Json& wo
         "reason": "GangRunning", "message": "1 of 1 worker runs", "observedGeneration": 1,
         "lastTransitionTime": "2026-01-01T00:00:00Z"}],
       "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
-    job["spec"]["worker"].erase("command");
     job["spec"]["worker"].update(worker);
-    job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
-      "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
-      "optimizer": {"sgd": {"learningRate": "1"}}})");
-    jobs.push_back(dump_json(job));
+    jobs.push_back(dump_json(test::trained(std::move(job))));
     pods.push_back(only_pod(name, {{"uid", "u-pod-" + name}}, {{"phase", "Running"}}));
   }
   fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
@@ -407,13 +400,7 @@ void let_train(JobsFixture& fixture, runtime::OperatorLoop& loop, const Json& wo
 
 /// Of job "j<number>".
 ProgressReport first_step(std::size_t number) {
-  ProgressReport report;
-  report.job = "ns/j" + std::to_string(number);
-  report.step = 1;
-  report.total_steps = 100;
-  report.membership_epoch = 1;
-  report.members = {0};
-  return report;
+  return test::report_of("j" + std::to_string(number), 1, 100);
 }
 
 }  // namespace
@@ -511,12 +498,8 @@ Json half_running(const Json& other) {
       "status": "True", "reason": "GangRunning", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
   job["status"]["placement"].push_back(other);
-  job["spec"]["worker"].erase("command");
   job["spec"]["worker"]["count"] = 2;
-  job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
-    "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
-    "optimizer": {"sgd": {"learningRate": "1"}}})");
-  return job;
+  return test::trained(std::move(job));
 }
 
 /// Steps once a second while the first worker of job a reports; `carry_out` is given each plan.
@@ -524,13 +507,7 @@ void train_on(
     JobsFixture& fixture, runtime::OperatorLoop& loop, int seconds_long,
     const std::function<void(int, const runtime::Work&, runtime::ApplyDone&)>& carry_out) {
   for (int second = 0; second < seconds_long; ++second) {
-    ProgressReport report;
-    report.job = "ns/a";
-    report.step = second;
-    report.total_steps = 1'000;
-    report.membership_epoch = 1;
-    report.members = {0};
-    REQUIRE(fixture.mailbox.post(report));
+    REQUIRE(fixture.mailbox.post(test::report_of("a", second, 1'000)));
     loop.step();
     fixture.clock.advance(seconds(1));
     for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
