@@ -17,7 +17,7 @@ from job import CNN, FaultTest, main, signal_all  # noqa: E402
 WAITS = "membership waits"
 ASKED_TIMES = 4  # in vain, while training stands
 HUNG = "a trainer does not move and is killed"
-TRIES = 3
+TRIES = 5
 
 
 class Hang(FaultTest):
@@ -102,9 +102,10 @@ class Silence(FaultTest):
 
     def leaves_and_falls_silent(self, job):
         """Whether it came to that: no trainer must be killed as hung before."""
-        # Who does not move for three times the longest of the newest steps, and for 2 s, is hung: for 12 s then.
+        # Who does not move for three times the longest of the newest steps, and for 2 s, is hung: for 10.5 s then. Each stall stays a
+        # second below what the one before it allows.
         job.set_pace(100)
-        for seconds in (1.5, 4):
+        for seconds in (1, 2, 3.5):
             self.stalls(job, 1, seconds)
         if HUNG in job.logs():
             return False
