@@ -34,6 +34,9 @@ namespace codes = contract::exit_code;
 
 /// The deciding thread comes round every second; a probe must not kill it for one slow moment.
 constexpr seconds kStuckAfter{120};
+/// For the writes that are under way when this process is asked to end: with the release of the
+/// Lease less than the time that its pod has for that.
+constexpr seconds kLastWritesMost{8};
 constexpr const char* kDefaultNamespace = "muster";
 
 std::string host_name() {
@@ -110,6 +113,7 @@ class Process {
   std::atomic<runtime::Operator*> reported_to_{nullptr};
   std::unique_ptr<runtime::WorkersEndpoint> endpoint_;
   std::unique_ptr<runtime::Elector> elector_;
+  std::unique_ptr<kube::ClosingFence> fence_;
   std::unique_ptr<runtime::Operator> operator_;
   std::unique_ptr<runtime::Guardrails> guardrails_;
   std::unique_ptr<runtime::Health> health_;
@@ -266,12 +270,12 @@ Status Process::start_operator() {
   }
   if (flags_.leader_elect) {
     start_elector();
-    fenced_ = kube::make_fenced_transport(*transport, *elector_, clock_);
-    transport = fenced_.get();
   } else {
     metrics_->set_leader(true);
   }
-  client_ = kube::make_rest_client(*transport);
+  fence_ = std::make_unique<kube::ClosingFence>(elector_.get());
+  fenced_ = kube::make_fenced_transport(*transport, *fence_, clock_);
+  client_ = kube::make_rest_client(*fenced_, kube::kPatientWrite);
   runtime::OperatorOptions options;
   options.client = client_.get();
   options.endpoint = endpoint_.get();
@@ -418,6 +422,7 @@ int Process::wait(int signal_fd) {
 
 /// First nobody writes any more, then the Lease is given up; probes are answered to the end.
 void Process::stop() {
+  if (fence_) fence_->close_at(clock_.mono_now() + kLastWritesMost);
   if (operator_) operator_->stop();
   if (elector_) elector_->stop();
   if (guardrails_) guardrails_->stop();

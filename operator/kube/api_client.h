@@ -50,8 +50,8 @@ struct DeleteOptions {
 
 /// Threads: any. Blocks: one exchange. Errors by HTTP code: 400/422 kInvalid, 401 kUnauthorized,
 /// 403 kForbidden, 404 kNotFound, 409 kConflict or (reason AlreadyExists) kAlreadyExists, 410
-/// kGone, 413 kTooLarge, 429 kTooManyRequests, 5xx and no connection kUnavailable, no answer in
-/// time kDeadlineExceeded. The message is the server's, cut at 1 KiB.
+/// kGone, 413 kTooLarge, 429 kTooManyRequests, 504 and no answer in time kDeadlineExceeded, other
+/// 5xx and no connection kUnavailable. The message is the server's, cut at 1 KiB.
 /// Objects come without api::kUnreadOfAny, or what a list is asked to leave out.
 class ApiClient {
  public:
@@ -74,8 +74,14 @@ class ApiClient {
                         const DeleteOptions& options) = 0;
 };
 
+/// Longer than the 34 s after which an API server ends a write by itself: an admission webhook that
+/// nobody answers for holds a write for as long as its timeoutSeconds (30 at most), and is passed
+/// over then if its failurePolicy says so, but only while the client still waits.
+inline constexpr milliseconds kPatientWrite{40'000};
+
 /// The client over any transport; used unchanged against the embedded and the real API server.
-/// The transport outlives it.
-std::unique_ptr<ApiClient> make_rest_client(HttpTransport& transport);
+/// The transport outlives it. `write_timeout`: of every exchange that is no read.
+std::unique_ptr<ApiClient> make_rest_client(HttpTransport& transport,
+                                            milliseconds write_timeout = HttpRequest{}.timeout);
 
 }  // namespace muster::kube

@@ -12,12 +12,24 @@
 
 namespace muster::kube {
 
+/// Whether this process may change anything in the cluster.
+class WriteFence {
+ public:
+  virtual ~WriteFence() = default;
+  /// Until when a write may be under way; nullopt: none may begin, and those under way end. It may
+  /// move on meanwhile. Threads: any. Blocks: no.
+  virtual std::optional<MonoTime> open_until() const = 0;
+};
+
 struct HttpRequest {
   std::string method = "GET";
   std::string path;          ///< with query: "/api/v1/pods?limit=100"
   std::string content_type;  ///< of the body; empty = none
   std::string body;
   milliseconds timeout{10'000};  ///< of the whole exchange; for a stream, until its headers
+  /// Who waits for the answer asks it again every second, and ends the exchange when it has closed.
+  /// Outlives the exchange; nullptr: only the timeout ends it.
+  const WriteFence* fence = nullptr;
 };
 
 struct HttpResponse {

@@ -4,7 +4,7 @@ find_package(cpprestsdk REQUIRED)
 
 muster_library(kube_rest
   SOURCES rest_transport.cpp small_file.cpp
-  PUBLIC muster::common
+  PUBLIC muster::common muster::kube
   PRIVATE cpprestsdk::cpprest OpenSSL::SSL)
 muster_quick_to_compile(muster_kube_rest)
 muster_library(kube_config

@@ -53,6 +53,8 @@ ErrorCode code_of(int http_code, const std::string& reason) {
       return ErrorCode::kTooLarge;
     case 429:
       return ErrorCode::kTooManyRequests;
+    case 504:
+      return ErrorCode::kDeadlineExceeded;
     case 405:
     case 406:
     case 415:
@@ -84,7 +86,8 @@ bool is_success(int code) { return code >= 200 && code < 300; }
 
 class RestClient final : public ApiClient {
  public:
-  explicit RestClient(HttpTransport& transport) : transport_(transport) {}
+  RestClient(HttpTransport& transport, milliseconds write_timeout)
+      : transport_(transport), write_timeout_(write_timeout) {}
 
   Result<ListPage> list(api::Kind kind, const ListOptions& options) override {
     Target target(api::collection_path(kind, options.namespace_name));
@@ -145,8 +148,7 @@ class RestClient final : public ApiClient {
 
   Result<Json> merge_patch(api::Kind kind, const api::ObjectKey& key,
                            const std::string& subresource, const Json& patch) override {
-    HttpRequest request;
-    request.method = "PATCH";
+    HttpRequest request = write_request("PATCH");
     request.path = api::object_path(kind, key);
     if (!subresource.empty()) request.path += "/" + subresource;
     request.content_type = "application/merge-patch+json";
@@ -164,8 +166,7 @@ class RestClient final : public ApiClient {
     if (options.grace_period_seconds >= 0) {
       body["gracePeriodSeconds"] = options.grace_period_seconds;
     }
-    HttpRequest request;
-    request.method = "DELETE";
+    HttpRequest request = write_request("DELETE");
     request.path = api::object_path(kind, key);
     request.content_type = "application/json";
     request.body = dump_json(body);
@@ -175,10 +176,15 @@ class RestClient final : public ApiClient {
   }
 
  private:
-  static HttpRequest create_request(api::Kind kind, const std::string& namespace_name,
-                                    const Json& object) {
+  HttpRequest write_request(const char* method) const {
     HttpRequest request;
-    request.method = "POST";
+    request.method = method;
+    request.timeout = write_timeout_;
+    return request;
+  }
+  HttpRequest create_request(api::Kind kind, const std::string& namespace_name,
+                             const Json& object) const {
+    HttpRequest request = write_request("POST");
     request.path = api::collection_path(kind, namespace_name);
     request.content_type = "application/json";
     request.body = dump_json(object);
@@ -236,12 +242,13 @@ class RestClient final : public ApiClient {
   }
 
   HttpTransport& transport_;
+  const milliseconds write_timeout_;
 };
 
 }  // namespace
 
-std::unique_ptr<ApiClient> make_rest_client(HttpTransport& transport) {
-  return std::make_unique<RestClient>(transport);
+std::unique_ptr<ApiClient> make_rest_client(HttpTransport& transport, milliseconds write_timeout) {
+  return std::make_unique<RestClient>(transport, write_timeout);
 }
 
 }  // namespace muster::kube

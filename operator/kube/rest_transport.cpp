@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "operator/kube/small_file.h"
+#include "operator/kube/transport_guards.h"
 
 namespace muster::kube {
 namespace {
@@ -88,12 +89,15 @@ class Pending {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
-/// Waits for `task` until `deadline`, then cancels it. `buffer`: as Pending's.
+/// Waits for `task` as long as there is patience, then cancels it. `buffer`: as Pending's.
 template <typename T>
-Result<T> await(const pplx::task<T>& task, const Clock& clock, MonoTime deadline,
+Result<T> await(const pplx::task<T>& task, const Clock& clock, const Patience& patience,
                 const Cancellation& cancel, std::shared_ptr<void> buffer = nullptr) {
   Pending<T> pending(task, std::move(buffer));
-  if (pending.wait(clock, deadline)) return pending.take();
+  while (const auto look = patience.next_look()) {
+    if (pending.wait(clock, *look)) return pending.take();
+  }
+  if (pending.is_done()) return pending.take();
   cancel.cancel();
   return Error(ErrorCode::kDeadlineExceeded, "no answer in time");
 }
@@ -352,18 +356,18 @@ class RestTransport final : public HttpTransport {
         watches_(make_client(std::chrono::hours(2))) {}
 
   Result<HttpResponse> send(const HttpRequest& request) override {
-    const MonoTime deadline = options_.clock->mono_now() + request.timeout;
+    const Patience patience(request, *options_.clock);
     Cancellation cancel;
-    MUSTER_ASSIGN_OR_RETURN(const Answer answer, exchange(*calls_, request, deadline, cancel));
-    return read_body(answer, deadline, cancel);
+    MUSTER_ASSIGN_OR_RETURN(const Answer answer, exchange(*calls_, request, patience, cancel));
+    return read_body(answer, patience, cancel);
   }
 
   Result<Stream> open_stream(const HttpRequest& request) override {
-    const MonoTime deadline = options_.clock->mono_now() + request.timeout;
+    const Patience patience(request, *options_.clock);
     Cancellation cancel;
-    MUSTER_ASSIGN_OR_RETURN(Answer answer, exchange(*watches_, request, deadline, cancel));
+    MUSTER_ASSIGN_OR_RETURN(Answer answer, exchange(*watches_, request, patience, cancel));
     if (answer.head.status_code() != rest::status_codes::OK) {
-      MUSTER_ASSIGN_OR_RETURN(HttpResponse response, read_body(answer, deadline, cancel));
+      MUSTER_ASSIGN_OR_RETURN(HttpResponse response, read_body(answer, patience, cancel));
       return Stream{std::move(response), nullptr};
     }
     Stream stream;
@@ -401,7 +405,7 @@ class RestTransport final : public HttpTransport {
   }
 
   Result<Answer> exchange(rest::client::http_client& client, const HttpRequest& request,
-                          MonoTime deadline, const Cancellation& cancel) {
+                          const Patience& patience, const Cancellation& cancel) {
     rest::http_request message(request.method);
     try {
       message.set_request_uri(web::uri(request.path));
@@ -428,7 +432,7 @@ class RestTransport final : public HttpTransport {
       return Error(ErrorCode::kUnavailable,
                    request.method + " " + options_.url + ": " + thrown.what());
     }
-    auto head = await(task, *options_.clock, deadline, cancel);
+    auto head = await(task, *options_.clock, patience, cancel);
     if (!head) {
       body->leave();
       return head.error().with(request.method + " " + options_.url);
@@ -451,7 +455,7 @@ class RestTransport final : public HttpTransport {
     });
   }
 
-  Result<HttpResponse> read_body(const Answer& answer, MonoTime deadline,
+  Result<HttpResponse> read_body(const Answer& answer, const Patience& patience,
                                  const Cancellation& cancel) {
     const auto& [head, body] = answer;
     HttpResponse response;
@@ -466,7 +470,7 @@ class RestTransport final : public HttpTransport {
     auto piece = std::make_shared<std::vector<std::uint8_t>>(size);
     for (;;) {
       auto task = body->getn(piece->data(), piece->size());
-      auto read = await(task, *options_.clock, deadline, cancel, piece);
+      auto read = await(task, *options_.clock, patience, cancel, piece);
       if (!read) {
         body->leave();
         return read.error().with("read the answer of " + options_.url);

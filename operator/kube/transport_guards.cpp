@@ -7,6 +7,11 @@
 namespace muster::kube {
 namespace {
 
+/// How often a fence is asked by who waits.
+constexpr seconds kFenceLook{1};
+/// For a turn.
+constexpr milliseconds kTurnMost{10'000};
+
 milliseconds rounded_up(nanoseconds time) { return std::chrono::ceil<milliseconds>(time); }
 
 class FencedTransport final : public HttpTransport {
@@ -17,13 +22,12 @@ class FencedTransport final : public HttpTransport {
   Result<HttpResponse> send(const HttpRequest& request) override {
     if (request.method == "GET") return inner_.send(request);
     const auto until = fence_.open_until();
-    const MonoTime now = clock_.mono_now();
-    if (!until || now >= *until) {
+    if (!until || clock_.mono_now() >= *until) {
       return Error(ErrorCode::kAborted, "not the leader: nothing is written");
     }
-    HttpRequest bounded = request;
-    bounded.timeout = std::min(bounded.timeout, rounded_up(*until - now));
-    return inner_.send(bounded);
+    HttpRequest fenced = request;
+    fenced.fence = &fence_;
+    return inner_.send(fenced);
   }
   Result<Stream> open_stream(const HttpRequest& request) override {
     return inner_.open_stream(request);
@@ -55,17 +59,24 @@ class LimitedTransport final : public HttpTransport {
 
  private:
   Result<HttpRequest> take_turn(const HttpRequest& request) {
+    const Error too_many(ErrorCode::kTooManyRequests,
+                         "too many requests were waiting for their turn (--kube-api-qps)");
+    const Patience patience(request, clock_);
     std::unique_lock lock(mutex_);
-    const MonoTime now = clock_.mono_now(), give_up = now + request.timeout;
+    const MonoTime now = clock_.mono_now();
     const MonoTime turn = std::max(next_, now - burst_ + gap_);
-    if (turn >= give_up) {
-      return Error(ErrorCode::kDeadlineExceeded,
-                   "too many requests were waiting for their turn (--kube-api-qps)");
-    }
+    if (turn >= now + std::min(request.timeout, kTurnMost)) return too_many;
     next_ = turn + gap_;
-    while (clock_.mono_now() < turn) changed_.wait_for(lock, turn - clock_.mono_now());
+    for (;;) {
+      // Last of all, too: what was let through is sent.
+      const auto look = patience.next_look();
+      if (!look) return too_many;
+      const MonoTime time = clock_.mono_now();
+      if (time >= turn) break;
+      changed_.wait_for(lock, std::min(turn, *look) - time);
+    }
     HttpRequest later = request;
-    later.timeout = rounded_up(give_up - std::max(turn, now));
+    later.timeout = rounded_up(now + request.timeout - std::max(turn, now));
     return later;
   }
 
@@ -98,6 +109,27 @@ class HastyTransport final : public HttpTransport {
 };
 
 }  // namespace
+
+Patience::Patience(const HttpRequest& request, const Clock& clock)
+    : fence_(request.fence), clock_(clock), end_(clock.mono_now() + request.timeout) {}
+
+std::optional<MonoTime> Patience::next_look() const {
+  MonoTime end = end_;
+  const MonoTime now = clock_.mono_now();
+  if (fence_ != nullptr) {
+    const auto open_until = fence_->open_until();
+    if (!open_until || now >= *open_until) return std::nullopt;
+    end = std::min({end, *open_until, now + kFenceLook});
+  }
+  return now < end ? std::optional(end) : std::nullopt;
+}
+
+std::optional<MonoTime> ClosingFence::open_until() const {
+  const MonoTime end = end_;
+  if (other_ == nullptr) return end;
+  const auto until = other_->open_until();
+  return until ? std::optional(std::min(*until, end)) : std::nullopt;
+}
 
 std::unique_ptr<HttpTransport> make_fenced_transport(HttpTransport& inner, const WriteFence& fence,
                                                      const Clock& clock) {

@@ -163,6 +163,9 @@ class Run {
     auto& why = refused ? done_.create_failure : done_.create_delay;
     why = {std::string(quota ? core::words::kQuotaExceeded : core::words::kCreateFailed),
            error.message()};
+    // It asks the webhooks of a cluster before it answers, and names none then.
+    const bool is_late = error.code() == ErrorCode::kDeadlineExceeded;
+    if (is_late) why->message += "; an admission webhook may be the cause";
     return error;
   }
 

@@ -529,7 +529,10 @@ void OperatorLoop::take(ApplyDone done) {
   const Error& error = done.status.error();
   log_warning("a plan was not carried out", {{"job", done.key.text()}, {"error", error.message()}});
   if (done.create_delay) {
-    if (!memory.create_delayed_since) memory.create_delayed_since = now_;
+    // What had no answer has been waited for since then.
+    const bool is_late = error.code() == ErrorCode::kDeadlineExceeded;
+    const MonoTime since = is_late ? memory.handed_over_at : now_;
+    if (!memory.create_delayed_since) memory.create_delayed_since = since;
     const bool goes_on = now_ - *memory.create_delayed_since >= kCreateDelayMost;
     if (goes_on) done.create_failure = std::move(done.create_delay);
   }
@@ -874,6 +877,7 @@ void OperatorLoop::tell_metrics(const JobRecord& record) {
 void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& memory) {
   const api::ObjectKey key = record.meta.key();
   memory.decided_places.reset();
+  memory.handed_over_at = now_;
   assumed_is_old_.insert(key);
   for (const auto& action : plan.actions) {
     const auto* patch = std::get_if<core::PatchStatus>(&action);

@@ -92,6 +92,7 @@ class OperatorLoop {
     std::map<std::string, Refusal> refusals;
     /// Since when whatever was to be made was not; until all of a plan is.
     std::optional<MonoTime> create_delayed_since;
+    MonoTime handed_over_at{};              ///< the last plan
     std::map<std::string, MonoTime> facts;  ///< core::lasting_facts, since when each is so
     bool has_timed = false;
     AvoidedNodes avoid;

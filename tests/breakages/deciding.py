@@ -253,6 +253,8 @@ BREAKAGES = [
              "  if (together && is_known) beside = rooms.beside(beside, gang.required_level);\n", "  if (together && is_known) beside.clear();\n",
              "sim_seeds"),
     # What is written
+    Breakage("how long nobody has answered for a pod is not counted", LOOP, "is_late ? memory.handed_over_at : now_;",
+             "is_late ? now_ : now_;", "test_runtime"),
     Breakage("a stranger's object of our name is taken over", APPLIER,
              "    if (owner_job_of(*there) == work_.uid) return {};\n    const std::string message",
              "    if (there.has_value()) return {};\n    const std::string message", "test_runtime"),
@@ -287,7 +289,11 @@ BREAKAGES = [
              "    if (owner_job_of(*there) != work_.uid) {\n      return Error(ErrorCode::kForbidden",
              "    if (owner_job_of(*there) == \"nobody\") {\n      return Error(ErrorCode::kForbidden", "test_sim"),
     # Who may write
-    Breakage("a fence that has closed lets writes through", GUARDS, "if (!until || now >= *until) {", "if (!until) {", "test_kube"),
+    Breakage("a fence that has closed lets writes through", GUARDS, "if (!until || clock_.mono_now() >= *until) {", "if (!until) {", "test_kube"),
+    Breakage("a write goes on after its fence has closed", GUARDS, "{end, *open_until, now + kFenceLook}", "{end, *open_until}", "test_kube"),
+    Breakage("a write that waits for its answer does not look at its fence", TRANSPORT,
+             "  while (const auto look = patience.next_look()) {\n    if (pending.wait(clock, *look))",
+             "  while (patience.next_look()) {\n    if (pending.wait(clock, clock.mono_now() + seconds(20)))", "test_kube_rest"),
     Breakage("a leader that could not renew goes on", ELECTION,
              "  if (role_ == Role::kLeader && now >= deadline()) role_ = Role::kLost;\n", "", "test_core"),
     Breakage("a lease is taken before its time is over", ELECTION, "  return now - seen_at_ >= duration;",

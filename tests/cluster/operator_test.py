@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -389,6 +390,37 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(pods[0]["spec"]["containers"][0]["image"], "muster-worker:0.1.0")
         sources = json.dumps(pods[0]["spec"]["volumes"])
         self.assertIn('"audience": "muster"', sources)
+
+    def test_pods_come_though_nobody_answers_for_a_webhook_that_may_be_passed_over(self):
+        silent = socket.create_server(("127.0.0.1", 0), backlog=64)  # its connections are never taken
+        silent.setblocking(False)
+        self.addCleanup(silent.close)
+        labels = {"muster.dev/job-name": "patient"}
+        PLANE.kubectl("create", "-f", "-", stdin=json.dumps({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "silent"}, "webhooks": [{
+                "name": "silent.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "failurePolicy": "Ignore", "timeoutSeconds": 10, "objectSelector": {"matchLabels": labels},
+                "clientConfig": {"url": f"https://127.0.0.1:{silent.getsockname()[1]}/"},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]}))
+        self.addCleanup(PLANE.kubectl, "delete", "mutatingwebhookconfiguration", "silent")
+
+        def was_asked():
+            return bool(select.select([silent], [], [], 0)[0])
+
+        def is_asked():
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": labels},
+                   "spec": {"containers": [{"name": "c", "image": "example.invalid/hello:1"}]}}
+            PLANE.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+            return was_asked()
+
+        wait_for("the API server asks it", is_asked, SECONDS)
+        while was_asked():
+            silent.accept()[0].close()
+        Replica(self, "a", lease=TAKEN_OVER).wait_ready()
+        create(hello("patient", 1))
+        gang("patient", 1)
+        self.assertTrue(was_asked())
 
     def test_workers_join_over_tls_with_tokens_of_their_pods_at_any_replica(self):
         master = tempfile.mkdtemp(prefix="muster-master-")

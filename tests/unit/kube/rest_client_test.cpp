@@ -47,7 +47,7 @@ TEST_CASE("every answer of the server has its error code") {
       {500, "InternalError", ErrorCode::kUnavailable},
       {502, "", ErrorCode::kUnavailable},
       {503, "ServiceUnavailable", ErrorCode::kUnavailable},
-      {504, "Timeout", ErrorCode::kUnavailable},
+      {504, "Timeout", ErrorCode::kDeadlineExceeded},
       {301, "", ErrorCode::kUnsupported},
   };
   for (const Row& row : rows) {
@@ -209,6 +209,23 @@ TEST_CASE("writes go where they belong, in their format") {
   REQUIRE(s.client->remove(Kind::kTrainingJob, {"ns", "a"}, {.uid = "u", .resource_version = "7"}));
   CHECK((*parse_json(s.request().body))["preconditions"] ==
         Json{{"uid", "u"}, {"resourceVersion", "7"}});
+}
+
+TEST_CASE("writes have the time that they were given, and reads their own") {
+  Setup s;
+  const auto patient = make_rest_client(s.transport, seconds(40));
+  for (int i = 0; i < 5; ++i) s.transport.answer(200, R"({"metadata":{}})");
+  const auto time = [&] { return s.request().timeout; };
+  REQUIRE(patient->add(Kind::kPod, "ns", Json::object()));
+  CHECK(time() == seconds(40));
+  REQUIRE(patient->merge_patch(Kind::kPod, {"ns", "a"}, "", Json::object()));
+  CHECK(time() == seconds(40));
+  REQUIRE(patient->remove(Kind::kPod, {"ns", "a"}, {}));
+  CHECK(time() == seconds(40));
+  REQUIRE(patient->get(Kind::kPod, {"ns", "a"}));
+  CHECK(time() == HttpRequest{}.timeout);
+  REQUIRE(s.client->add(Kind::kPod, "ns", Json::object()));
+  CHECK(time() == HttpRequest{}.timeout);
 }
 
 }  // namespace muster::kube

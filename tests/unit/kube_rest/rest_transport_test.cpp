@@ -184,6 +184,49 @@ TEST_CASE("silence, a cut answer, an endless one and one that is no HTTP are err
   CHECK(send({{answer("200 OK", "", std::string(200'000, 'x'))}, true}) == "TooLarge");
 }
 
+namespace {
+
+/// Closed after so many looks.
+class CountingFence final : public kube::WriteFence {
+ public:
+  explicit CountingFence(int open_for) : open_for_(open_for) {}
+  std::optional<MonoTime> open_until() const override {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+    return ++looks_ <= open_for_ ? std::optional(MonoTime::max()) : std::nullopt;
+  }
+  /// Whether so many came.
+  bool wait_looks(int count) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kAmple, [&] { return looks_ >= count; });
+  }
+
+ private:
+  const int open_for_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int looks_ = 0;
+};
+
+Result<kube::HttpResponse> write_behind(const kube::WriteFence& fence,
+                                        const ScriptedServer& server) {
+  HttpRequest request{"POST", "/api/v1/pods", "application/json", "{}", 3 * kAmple};
+  request.fence = &fence;
+  return connect(server.url())->send(request);
+}
+
+}  // namespace
+
+TEST_CASE("a write that waits asks its fence again and again, and ends when it has closed") {
+  const CountingFence renewed(1'000), closing(2);
+  ScriptedServer late([&](const std::string&) {
+    return ScriptedAnswer{{answer(renewed.wait_looks(3) ? "201 Created" : "500 Error", "", "{}")}};
+  });
+  CHECK(code_of(write_behind(renewed, late)) == "201");
+  ScriptedServer silent([](const std::string&) { return ScriptedAnswer{{}, true}; });
+  CHECK(code_of(write_behind(closing, silent)) == "DeadlineExceeded");
+}
+
 TEST_CASE("nobody listening is Unavailable") {
   int port = 0;
   {

@@ -254,6 +254,19 @@ TEST_CASE_FIXTURE(Fixture, "a pod that a webhook holds up is told with the API s
   CHECK(done.create_delay->message.find("failed calling webhook") != std::string::npos);
 }
 
+TEST_CASE_FIXTURE(Fixture, "of a pod that nobody answers for a webhook may be the cause") {
+  Broken broken({504, R"({"message": "not completed within the allotted timeout"})", {}});
+  const auto late = kube::make_rest_client(broken);
+  core::Plan plan;
+  plan.actions = {create_pod(0)};
+  const auto done = apply(*late, {job.meta.key(), job.meta.uid, plan, "me"}, stopping);
+  REQUIRE(done.create_delay.has_value());
+  CHECK(done.create_delay->reason == "CreateFailed");
+  CHECK(done.create_delay->message.find(
+            "within the allotted timeout; an admission webhook may be the cause") !=
+        std::string::npos);
+}
+
 TEST_CASE_FIXTURE(Fixture,
                   "a pod that is not restricted is not asked for, whoever has planned it") {
   core::CreatePod open = create_pod(0);

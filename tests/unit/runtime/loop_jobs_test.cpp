@@ -149,6 +149,41 @@ TEST_CASE("a gang whose pods nobody makes for long says so, lets go, and is trie
   CHECK(written[3].first - written[2].first <= 2);
 }
 
+TEST_CASE("a gang whose pods had no answer for half a minute says so after the first try") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "4")});
+  std::vector<api::TrainingJobStatus> written;
+  int tries = 0;
+  for (int second = 0; second < 60 && written.size() < 2; ++second) {
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      for (const auto& action : work.plan.actions) {
+        if (std::holds_alternative<core::CreatePod>(action)) {
+          ++tries;
+          fixture.clock.advance(seconds(40));
+          done.status = Error(ErrorCode::kDeadlineExceeded, "create Pod: no answer in time");
+          done.create_delay = {"CreateFailed", done.status.error().message()};
+        }
+        const auto* patch = std::get_if<core::PatchStatus>(&action);
+        if (patch == nullptr) continue;
+        written.push_back(patch->status);
+        fixture.see_at_once(done, *patch, "4");
+      }
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  CHECK(tries == 1);
+  REQUIRE(written.size() == 2);
+  CHECK(written[1].placement.empty());
+  const api::Condition* admitted = written[1].condition("Admitted");
+  REQUIRE(admitted != nullptr);
+  CHECK(admitted->reason == "CreateFailed");
+}
+
 TEST_CASE("gangs that stand in each other's quota do not try at the same moments for ever") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
