@@ -255,10 +255,17 @@ class Run {
 /// What is done first when more is wanted than the API server takes: what users wait to see, then
 /// gangs that were begun, then new ones, then news of it all. So a burst of jobs flows through
 /// instead of every job waiting for the first step of all others. A job's next plan comes after
-/// this one, so nobody is overtaken for ever. Of what is equally
-/// urgent, namespaces take turns.
+/// this one, so nobody is overtaken for ever. Of what is equally urgent, namespaces take turns.
 enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
 constexpr std::size_t kUrgencies = 4;
+
+/// What waits and is equally urgent. Not all threads may make pods at once, so plans that do stand
+/// apart, and take turns with the rest.
+struct Waiting {
+  FairQueue<Work> making_pods, rest;
+  bool is_rest_next = false;
+};
+
 /// Plans whose events wait; those of further ones are lost.
 constexpr std::size_t kEventsMost = 4096;
 
@@ -273,6 +280,12 @@ Urgency urgency_of(const core::Plan& plan) {
       break;
   }
   return Urgency::kDecision;
+}
+
+bool makes_pods(const Work& work) {
+  return std::any_of(work.plan.actions.begin(), work.plan.actions.end(), [](const auto& action) {
+    return std::holds_alternative<core::CreatePod>(action);
+  });
 }
 
 /// Takes the events out of a plan: they can wait, and what waits for the plan cannot.
@@ -290,7 +303,7 @@ Work split_events(Work& work) {
 class ThreadExecutor final : public Executor {
  public:
   ThreadExecutor(kube::ApiClient& client, Mailbox& mailbox, int threads)
-      : client_(client), mailbox_(mailbox) {
+      : client_(client), mailbox_(mailbox), making_pods_most_(std::max(threads * 3 / 4, 1)) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   }
   ~ThreadExecutor() override { stop(); }
@@ -299,8 +312,8 @@ class ThreadExecutor final : public Executor {
     const std::lock_guard lock(mutex_);
     // Bounded by the number of jobs: the loop gives one work per job at a time.
     const std::string namespace_name = work.key.namespace_name;
-    queues_.at(static_cast<std::size_t>(urgency_of(work.plan)))
-        .push(namespace_name, std::move(work));
+    Waiting& waiting = waiting_of(urgency_of(work.plan));
+    (makes_pods(work) ? waiting.making_pods : waiting.rest).push(namespace_name, std::move(work));
     news_.notify_one();
   }
 
@@ -308,7 +321,10 @@ class ThreadExecutor final : public Executor {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
-      for (auto& queue : queues_) queue.clear();
+      for (Waiting& waiting : waiting_) {
+        waiting.making_pods.clear();
+        waiting.rest.clear();
+      }
       news_.notify_all();
     }
     for (auto& thread : threads_) {
@@ -317,26 +333,20 @@ class ThreadExecutor final : public Executor {
   }
 
  private:
+  struct Turn {
+    Work work;
+    bool is_news = false, makes_pods = false;
+  };
+
   void run() {
-    while (true) {
-      Work work;
-      auto queue = queues_.end();
-      {
-        std::unique_lock lock(mutex_);
-        queue = first_with_work();
-        while (!stopping_ && queue == queues_.end()) {
-          news_.wait_for(lock, seconds(1));
-          queue = first_with_work();
-        }
-        if (stopping_) return;
-        work = queue->pop();
-      }
-      if (queue == queues_.begin() + static_cast<std::ptrdiff_t>(Urgency::kEvents)) {
-        (void)apply(client_, work, stopping_);  // Has told of what was lost.
+    while (std::optional<Turn> turn = next_turn()) {
+      if (turn->is_news) {
+        (void)apply(client_, turn->work, stopping_);  // Has told of what was lost.
         continue;
       }
-      Work events = split_events(work);
-      ApplyDone done = apply(client_, work, stopping_);
+      Work events = split_events(turn->work);
+      ApplyDone done = apply(client_, turn->work, stopping_);
+      if (turn->makes_pods) let_another_make_pods();
       // Before the loop hears of it, so that a job's events stay in order.
       const bool is_done = done.status || done.only_deletions_refused;
       if (is_done && !events.plan.actions.empty()) put_events(std::move(events));
@@ -344,9 +354,42 @@ class ThreadExecutor final : public Executor {
     }
   }
 
+  /// Blocks: until there is something to do. Nothing: it ends.
+  std::optional<Turn> next_turn() {
+    std::unique_lock lock(mutex_);
+    FairQueue<Work>* queue = next_queue();
+    while (!stopping_ && queue == nullptr) {
+      news_.wait_for(lock, seconds(1));
+      queue = next_queue();
+    }
+    if (stopping_) return std::nullopt;
+    Turn turn{queue->pop(), queue == &waiting_of(Urgency::kEvents).rest};
+    turn.makes_pods = makes_pods(turn.work);
+    if (turn.makes_pods) ++making_pods_;
+    return turn;
+  }
+
+  /// Where the next work is; nullptr: nowhere. The caller holds mutex_ and takes it.
+  FairQueue<Work>* next_queue() {
+    for (Waiting& waiting : waiting_) {
+      const bool may_make = making_pods_ < making_pods_most_ && !waiting.making_pods.empty();
+      if (!may_make && waiting.rest.empty()) continue;
+      const bool is_rest = !may_make || (waiting.is_rest_next && !waiting.rest.empty());
+      waiting.is_rest_next = !is_rest;
+      return is_rest ? &waiting.rest : &waiting.making_pods;
+    }
+    return nullptr;
+  }
+
+  void let_another_make_pods() {
+    const std::lock_guard lock(mutex_);
+    --making_pods_;
+    news_.notify_one();
+  }
+
   void put_events(Work events) {
     const std::lock_guard lock(mutex_);
-    auto& queue = queues_.at(static_cast<std::size_t>(Urgency::kEvents));
+    auto& queue = waiting_of(Urgency::kEvents).rest;
     if (queue.size() >= kEventsMost) {
       log_warning("events were lost: too many wait", {{"job", events.key.text()}});
       return;
@@ -356,17 +399,18 @@ class ThreadExecutor final : public Executor {
     news_.notify_one();
   }
 
-  using Queues = std::array<FairQueue<Work>, kUrgencies>;
   /// The caller holds mutex_.
-  Queues::iterator first_with_work() {
-    return std::find_if(queues_.begin(), queues_.end(), [](const auto& q) { return !q.empty(); });
-  }
+  Waiting& waiting_of(Urgency urgency) { return waiting_.at(static_cast<std::size_t>(urgency)); }
 
   kube::ApiClient& client_;
   Mailbox& mailbox_;
+  /// A webhook that nobody answers for holds whoever makes a pod for half a minute, and decisions,
+  /// which come last, are not to wait for that.
+  const int making_pods_most_;
   std::mutex mutex_;
   std::condition_variable news_;
-  Queues queues_;  // guarded by mutex_
+  std::array<Waiting, kUrgencies> waiting_;  // guarded by mutex_
+  int making_pods_ = 0;                      // threads; guarded by mutex_
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
 };

@@ -38,7 +38,7 @@ class Executor {
 
 /// Threads that outlive neither `client` nor `mailbox`. Observations go before other plans, and
 /// decisions last, and namespaces take turns; events are written after everything else, and are
-/// lost when it stops.
+/// lost when it stops. Three of four threads at most make pods at a time.
 std::unique_ptr<Executor> make_thread_executor(kube::ApiClient& client, Mailbox& mailbox,
                                                int threads);
 

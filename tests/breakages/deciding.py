@@ -253,6 +253,8 @@ BREAKAGES = [
              "  if (together && is_known) beside = rooms.beside(beside, gang.required_level);\n", "  if (together && is_known) beside.clear();\n",
              "sim_seeds"),
     # What is written
+    Breakage("pods that are long in coming hold up all decisions", APPLIER, "making_pods_most_(std::max(threads * 3 / 4, 1))",
+             "making_pods_most_(threads)", "test_runtime"),
     Breakage("how long nobody has answered for a pod is not counted", LOOP, "is_late ? memory.handed_over_at : now_;",
              "is_late ? now_ : now_;", "test_runtime"),
     Breakage("a stranger's object of our name is taken over", APPLIER,

@@ -53,16 +53,19 @@ struct Fixture {
   }
 };
 
-/// Holds the first request back until it is opened, and notes what is asked for.
+/// Holds requests that begin so back until it is opened, and notes what is asked for.
 class Gate final : public kube::HttpTransport {
  public:
-  explicit Gate(kube::HttpTransport& server) : server_(server) {}
+  explicit Gate(kube::HttpTransport& server, std::string held = {})
+      : server_(server), held_(std::move(held)) {}
 
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
     std::unique_lock lock(mutex_);
     asked_.push_back(request.method + " " + request.path);
     changed_.notify_all();
-    changed_.wait_for(lock, kDeadline, [this] { return open_; });
+    const bool is_held = asked_.back().starts_with(held_);
+    if (is_held) changed_.wait_for(lock, kDeadline, [this] { return open_; });
+    lock.unlock();
     return server_.send(request);
   }
   Result<Stream> open_stream(const kube::HttpRequest& request) override {
@@ -83,6 +86,7 @@ class Gate final : public kube::HttpTransport {
  private:
   static constexpr seconds kDeadline{20};
   kube::HttpTransport& server_;
+  const std::string held_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> asked_;
@@ -205,6 +209,56 @@ TEST_CASE_FIXTURE(Fixture, "one tenant's flood of jobs does not hold up another 
     return one.find("/namespaces/other/pods") != std::string::npos;
   });
   CHECK(others == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture, "pods that are long in coming hold up no decision") {
+  Gate gate(server, "POST /api/v1/namespaces/default/pods");
+  const auto gated = kube::make_rest_client(gate);
+  Mailbox mailbox(100);
+  const auto executor = make_thread_executor(*gated, mailbox, 16);
+  const auto give = [&](const std::string& name, core::Pass pass, core::Action action) {
+    core::Plan plan;
+    plan.pass = pass;
+    plan.actions = {std::move(action)};
+    executor->execute({{"default", name}, job.meta.uid, plan, "me"});
+  };
+  for (int slot = 0; slot < 40; ++slot) {
+    const core::Pass pass = slot % 2 == 0 ? core::Pass::kNone : core::Pass::kObservation;
+    give("j" + std::to_string(slot), pass, create_pod(slot));
+  }
+  REQUIRE(gate.asked(12).size() == 12);
+  give("decided", core::Pass::kDecision, phase("Starting"));
+  mailbox.wait(seconds(10));
+  const auto done = mailbox.drain();
+  const auto asked = gate.asked(13);
+  gate.open();
+  CHECK(gate.asked(41).size() == 41);
+  executor->stop();
+  REQUIRE(done.size() == 1);
+  CHECK(std::get<ApplyDone>(done[0]).key.name == "decided");
+  CHECK(asked.size() == 13);
+}
+
+TEST_CASE_FIXTURE(Fixture, "who makes pods and who does not take turns") {
+  Gate gate(server);
+  const auto gated = kube::make_rest_client(gate);
+  Mailbox mailbox(16);
+  const auto executor = make_thread_executor(*gated, mailbox, 1);
+  const auto give = [&](core::Action action) {
+    core::Plan plan;
+    plan.actions = {std::move(action)};
+    executor->execute({job.meta.key(), job.meta.uid, plan, "me"});
+  };
+  give(create_pod(0));
+  REQUIRE(gate.asked(1).size() == 1);  // The one thread is busy: what follows waits.
+  give(create_pod(1));
+  give(create_pod(2));
+  for (const char* name : {"a", "b", "c"}) give(core::DeletePod{{"default", name}, "u"});
+  gate.open();
+  std::string methods;
+  for (const auto& one : gate.asked(6)) methods += one.front();
+  executor->stop();
+  CHECK(methods == "PDPDPD");
 }
 
 TEST_CASE_FIXTURE(Fixture, "actions are done in order up to the first that fails") {
