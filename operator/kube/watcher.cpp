@@ -97,11 +97,15 @@ void Watcher::give_up_stream() {
   pages_next_ = true;
 }
 
-void Watcher::relist(MonoTime now) {
+void Watcher::give_up_list() {
   give_up_stream();
   state_ = State::kEmpty;
   continue_token_.clear();
   resource_version_.clear();
+}
+
+void Watcher::relist(MonoTime now) {
+  give_up_list();
   back_off(now);
 }
 

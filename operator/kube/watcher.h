@@ -75,6 +75,9 @@ class Watcher {
   /// too large (kTooLarge) the watch would begin with the same one again: what there is is listed.
   std::vector<WatchEvent> on_end(MonoTime now, const Status& end);
 
+  /// The list that has begun will not come to its end: the next one asks for everything anew.
+  void give_up_list();
+
   /// Whether the open stream is worth reading. When it turns false, close the stream (on_end is
   /// then not needed) and ask next().
   bool streaming() const { return streaming_; }

@@ -58,6 +58,8 @@ bool WatchPump::is_missing(const Error& error) const {
 void WatchPump::do_without() {
   using Type = kube::WatchEvent::Type;
   look_again_ = options_.clock->mono_now() + kLookForMissing;
+  // The pages that have come are not there any more either.
+  watcher_.give_up_list();
   if (was_told_) return;
   was_told_ = true;
   std::vector<kube::WatchEvent> none;

@@ -20,9 +20,13 @@ struct LateKind final : kube::HttpTransport {
   int asked = 0;
 
   bool streams_lists = true;
+  bool has_next_pages = true;
+  int page_most = 100;
 
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
     ++asked;
+    const bool is_next = request.path.find("continue=") != std::string::npos;
+    if (is_next && !has_next_pages) return kube::HttpResponse{404, "{}", std::nullopt};
     if (answer != 0) return kube::HttpResponse{answer, "{}", std::nullopt};
     return server.send(request);
   }
@@ -44,6 +48,7 @@ struct LateKind final : kube::HttpTransport {
     options.clock = &clock;
     options.kind = api::Kind::kTopologyConfig;
     options.is_optional = is_optional;
+    options.watcher.page_most = page_most;
     options.sink = [this, batches](const runtime::WatchBatch& batch) {
       if (batches != nullptr) ++*batches;
       for (const auto& event : batch.events) seen.push_back(event.type);
@@ -60,12 +65,12 @@ struct LateKind final : kube::HttpTransport {
     turn();
     CHECK(seen == std::vector<Event>{Event::kInitStart, Event::kInitApply, Event::kInitDone});
   }
-  void install() {
+  void install(const char* name = "own") {
     answer = 0;
     const Json level{{"name", "rack"}, {"nodeLabel", "example.com/rack"}};
     const Json config{{"apiVersion", "muster.dev/v1alpha1"},
                       {"kind", "TopologyConfig"},
-                      {"metadata", {{"name", "own"}}},
+                      {"metadata", {{"name", name}}},
                       {"spec", {{"levels", Json::array({level})}}}};
     REQUIRE(kube::make_rest_client(server)->add(api::Kind::kTopologyConfig, "", config));
   }
@@ -99,6 +104,25 @@ TEST_CASE("of a kind that is not there, or may not be read, the list is empty un
   world.turn();
   CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone, Event::kInitStart,
                              Event::kInitApply, Event::kInitDone});
+}
+
+TEST_CASE("an optional kind that goes between two pages is listed from the first again") {
+  LateKind world;
+  world.streams_lists = false;
+  world.page_most = 1;
+  world.install("a");
+  world.install("b");
+  world.has_next_pages = false;
+  world.start(true);
+  world.turn();
+  CHECK(world.seen ==
+        Events{Event::kInitStart, Event::kInitApply, Event::kInitStart, Event::kInitDone});
+  world.seen.clear();
+  world.has_next_pages = true;
+  world.clock.advance(seconds(60));
+  world.turn();
+  CHECK(world.seen ==
+        Events{Event::kInitStart, Event::kInitApply, Event::kInitApply, Event::kInitDone});
 }
 
 TEST_CASE("a kind that must be there is waited for") {
