@@ -4,14 +4,13 @@
 
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "common/clock.h"
 #include "operator/kube/api_client.h"
-#include "operator/kube/watcher.h"
+#include "operator/kube/watch_pump.h"
 
 namespace muster::embedded {
 
@@ -26,26 +25,19 @@ struct WatchThreadOptions {
 class WatchThread {
  public:
   /// `on_event` is called on the thread, in order; it must not block for long.
-  WatchThread(WatchThreadOptions options, std::function<void(kube::WatchEvent)> on_event);
+  WatchThread(const WatchThreadOptions& options, std::function<void(kube::WatchEvent)> on_event);
   ~WatchThread();
   /// Ends the thread. Blocks: until it has ended. Idempotent.
   void stop();
 
  private:
   void run();
-  void list(const kube::ListRequest& request);
-  void watch(const kube::WatchRequest& request);
-  void wait_until(MonoTime until);
-  void deliver(std::vector<kube::WatchEvent> events);
-  bool stopping();
 
-  WatchThreadOptions options_;
-  std::function<void(kube::WatchEvent)> on_event_;
-  kube::Watcher watcher_;
+  const Clock& clock_;
+  kube::WatchPump pump_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool stopping_ = false;                     // guarded by mutex_
-  std::shared_ptr<kube::HttpStream> stream_;  // guarded by mutex_; closed by stop()
+  bool stopping_ = false;  // guarded by mutex_
   std::thread thread_;
 };
 

@@ -15,17 +15,12 @@
 #include "common/messages.h"
 #include "common/result.h"
 #include "operator/core/reconcile.h"
-#include "operator/kube/watcher.h"
+#include "operator/kube/watch_pump.h"
 #include "operator/runtime/workers_endpoint.h"
 
 namespace muster::runtime {
 
-/// What a watch saw, in order.
-struct WatchBatch {
-  api::Kind kind = api::Kind::kTrainingJob;
-  std::vector<kube::WatchEvent> events;
-  std::size_t bytes = 0;  ///< of the text that they came in
-};
+using kube::WatchBatch;
 
 /// What became of a plan.
 struct ApplyDone {

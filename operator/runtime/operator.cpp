@@ -12,7 +12,6 @@
 #include "operator/runtime/job_key.h"
 #include "operator/runtime/loop.h"
 #include "operator/runtime/mailbox.h"
-#include "operator/runtime/watch_pump.h"
 
 namespace muster::runtime {
 namespace {
@@ -51,16 +50,21 @@ class RunningOperator final : public Operator {
     }
     if (options_.sees_kueue) kinds.push_back(api::Kind::kKueueWorkload);
     for (const auto kind : kinds) {
-      WatchPumpOptions pump;
+      kube::WatchPumpOptions pump;
       pump.is_optional = TopologyBook::knows(kind) || kind == api::Kind::kKueueWorkload;
       pump.client = options_.client;
       pump.clock = options_.clock;
       pump.kind = kind;
       pump.namespace_name = options_.namespace_name;
       pump.seed = ++seed;
-      pump.metrics = options_.metrics;
+      pump.watcher = kube::lean_watcher(kind);
       pump.sink = [this](WatchBatch batch) { (void)mailbox_.post(std::move(batch)); };
-      pumps_.push_back(std::make_unique<WatchPump>(std::move(pump)));
+      if (options_.metrics != nullptr) {
+        pump.on_trouble = [this, kind](const kube::Watcher& watcher) {
+          options_.metrics->on_watch(kind, watcher.relists(), watcher.bad_lines());
+        };
+      }
+      pumps_.push_back(std::make_unique<kube::WatchPump>(std::move(pump)));
     }
     for (auto& pump : pumps_) {
       threads_.emplace_back([this, one = pump.get()] { watch(*one); });
@@ -138,9 +142,9 @@ class RunningOperator final : public Operator {
     changed_.notify_all();
   }
 
-  void watch(WatchPump& pump) {
+  void watch(kube::WatchPump& pump) {
     while (!stopping_) {
-      if (pump.step(kIdle) == WatchPump::Did::kWork) continue;
+      if (pump.step(kIdle) == kube::WatchPump::Did::kWork) continue;
       const auto wake = pump.wake();
       const nanoseconds wait = wake ? *wake - options_.clock->mono_now() : kLoopWaitLeast;
       std::unique_lock lock(mutex_);
@@ -152,7 +156,7 @@ class RunningOperator final : public Operator {
   OperatorOptions options_;
   Mailbox mailbox_;
   std::unique_ptr<Executor> executor_;
-  std::vector<std::unique_ptr<WatchPump>> pumps_;
+  std::vector<std::unique_ptr<kube::WatchPump>> pumps_;
   std::vector<std::thread> threads_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -17,7 +17,7 @@ END = "operator/core/end_policy.cpp"
 HALF = "operator/core/half_bound.cpp"
 EDIT = "operator/core/status_edit.cpp"
 ELECTION = "operator/core/leader_election.cpp"
-PUMP = "operator/runtime/watch_pump.cpp"
+PUMP = "operator/kube/watch_pump.cpp"
 METRICS_JOBS = "operator/runtime/metrics_jobs.cpp"
 BOOK = "operator/runtime/topology_book.cpp"
 GANG_PLACE = "operator/core/gang_place.cpp"
@@ -118,7 +118,7 @@ BREAKAGES = [
     Breakage("a page that is too large is asked for again as it is", WATCHER, "      page_size_ /= 2;\n", "      back_off(now);\n",
              "test_kube"),
     Breakage("pages have as many bytes as their objects like", CLIENT, "if (options.limit > 1 && bytes > kMaxPageBytes) {",
-             "if (options.limit < 0) {", "test_runtime"),
+             "if (options.limit < 0) {", "test_kube"),
     Breakage("a token beside a token file is used for ever", TRANSPORT, "if (path_.empty()) return token_;",
              "if (path_.empty() || !token_.empty()) return token_;", "test_kube_rest"),
     Breakage("a server that sends faster than its lines are read fills the memory", TRANSPORT,
@@ -253,7 +253,7 @@ BREAKAGES = [
              "  if (together && is_known) beside = rooms.beside(beside, gang.required_level);\n", "  if (together && is_known) beside.clear();\n",
              "sim_seeds"),
     Breakage("a kind that goes between two pages of its list comes without its first ones", PUMP, "  watcher_.give_up_list();\n", "",
-             "test_runtime"),
+             "test_kube"),
     # What is written
     Breakage("pods that are long in coming hold up all decisions", APPLIER, "making_pods_most_(std::max(threads * 3 / 4, 1))",
              "making_pods_most_(threads)", "test_runtime"),

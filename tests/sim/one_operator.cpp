@@ -22,17 +22,18 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
     kinds.insert(kinds.end(), TopologyBook::kKinds.begin(), TopologyBook::kKinds.end());
   }
   for (const auto kind : kinds) {
-    runtime::WatchPumpOptions pump;
+    kube::WatchPumpOptions pump;
     pump.client = client.get();
     pump.clock = &clock;
     pump.kind = kind;
     pump.seed = ++seed;
+    pump.watcher = kube::lean_watcher(kind);
     pump.is_optional = TopologyBook::knows(kind);
     pump.sink = [this, on_told = sees.on_told](runtime::WatchBatch batch) {
       if (on_told) on_told(batch);
       MUSTER_CHECK(mailbox.try_post(std::move(batch)));
     };
-    pumps.push_back(std::make_unique<runtime::WatchPump>(std::move(pump)));
+    pumps.push_back(std::make_unique<kube::WatchPump>(std::move(pump)));
   }
   runtime::LoopOptions options;
   options.clock = &clock;

@@ -11,8 +11,8 @@
 
 #include "common/clock.h"
 #include "operator/kube/api_client.h"
+#include "operator/kube/watch_pump.h"
 #include "operator/runtime/loop.h"
-#include "operator/runtime/watch_pump.h"
 
 namespace muster::sim {
 
@@ -67,7 +67,7 @@ struct OneOperator {
   runtime::Mailbox mailbox;
   FakeEndpoint endpoint;
   InlineExecutor executor;
-  std::vector<std::unique_ptr<runtime::WatchPump>> pumps;
+  std::vector<std::unique_ptr<kube::WatchPump>> pumps;
   std::unique_ptr<runtime::OperatorLoop> loop;
   MonoTime next{};
 };

@@ -157,7 +157,7 @@ class Simulation {
     for (int turns = 0; busy && turns < kMaxTurns; ++turns) {
       busy = false;
       for (auto& pump : op.pumps) {
-        while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+        while (pump->step(milliseconds(0)) == kube::WatchPump::Did::kWork) {
           busy = true;
           if (++turns > kMaxTurns) break;
         }

@@ -15,7 +15,7 @@ void see(World& world) {
   while (busy) {
     busy = false;
     for (auto& pump : world.op->pumps) {
-      while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) busy = true;
+      while (pump->step(milliseconds(0)) == kube::WatchPump::Did::kWork) busy = true;
     }
   }
   world.op->next = world.op->loop->step();

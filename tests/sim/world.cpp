@@ -131,7 +131,7 @@ void World::settle() {
     REQUIRE_MESSAGE(++rounds < kMaxRounds, "the operator never comes to rest");
     busy = false;
     for (auto& pump : op->pumps) {
-      while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+      while (pump->step(milliseconds(0)) == kube::WatchPump::Did::kWork) {
         busy = true;
         REQUIRE(++rounds < kMaxRounds);
       }

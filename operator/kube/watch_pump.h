@@ -9,22 +9,31 @@
 #include "common/clock.h"
 #include "operator/kube/api_client.h"
 #include "operator/kube/watcher.h"
-#include "operator/runtime/mailbox.h"
-#include "operator/runtime/metrics.h"
 
-namespace muster::runtime {
+namespace muster::kube {
+
+/// What a watch saw, in order.
+struct WatchBatch {
+  api::Kind kind = api::Kind::kTrainingJob;
+  std::vector<WatchEvent> events;
+  std::size_t bytes = 0;  ///< of the text that they came in
+};
+
+/// For an operator: of large clusters, and without what its parsers pass over (api::unread_of).
+WatcherOptions lean_watcher(api::Kind kind);
 
 struct WatchPumpOptions {
-  kube::ApiClient* client = nullptr;
+  ApiClient* client = nullptr;
   const Clock* clock = nullptr;
   api::Kind kind = api::Kind::kTrainingJob;
   std::string namespace_name;  ///< ignored for kinds without namespaces
   std::uint64_t seed = 1;
-  kube::WatcherOptions watcher;
+  WatcherOptions watcher;
   /// The kind need not be there, nor may it have to be read: until it can be, its list is empty.
   bool is_optional = false;
-  Metrics* metrics = nullptr;  ///< nullptr: nobody is told
   std::function<void(WatchBatch)> sink;
+  /// Called when its relists or bad lines have become more; empty: nobody is told.
+  std::function<void(const Watcher&)> on_trouble;
 };
 
 /// Threads: one, and close() from any.
@@ -45,21 +54,21 @@ class WatchPump {
  private:
   Did read_lines(milliseconds idle);
   Did ask();
-  void deliver(std::vector<kube::WatchEvent> events, std::size_t bytes = 0);
+  void deliver(std::vector<WatchEvent> events, std::size_t bytes = 0);
   void warn(const char* what, const Error& error) const;
   bool is_missing(const Error& error) const;
   void do_without();
-  void tell_metrics();
-  void set_stream(std::unique_ptr<kube::HttpStream> stream);
+  void tell_trouble();
+  void set_stream(std::unique_ptr<HttpStream> stream);
 
   WatchPumpOptions options_;
-  kube::Watcher watcher_;
+  Watcher watcher_;
   std::optional<MonoTime> look_again_;  ///< of a kind that is not there
   bool was_told_ = false;               ///< that it is not
   std::int64_t told_relists_ = 0, told_bad_lines_ = 0;
   std::mutex mutex_;
-  std::shared_ptr<kube::HttpStream> stream_;  // replaced under mutex_, read by the one thread
-  bool closed_ = false;                       // guarded by mutex_
+  std::shared_ptr<HttpStream> stream_;  // replaced under mutex_, read by the one thread
+  bool closed_ = false;                 // guarded by mutex_
 };
 
-}  // namespace muster::runtime
+}  // namespace muster::kube

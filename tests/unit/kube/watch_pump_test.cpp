@@ -1,5 +1,5 @@
 // Watching over a client: kinds that need not be there, and streams that fall silent.
-#include "operator/runtime/watch_pump.h"
+#include "operator/kube/watch_pump.h"
 
 #include <doctest/doctest.h>
 
@@ -40,23 +40,24 @@ struct LateKind final : kube::HttpTransport {
 
   std::unique_ptr<kube::ApiClient> client = kube::make_rest_client(*this);
   std::vector<Event> seen;
-  std::unique_ptr<runtime::WatchPump> pump;
+  std::unique_ptr<kube::WatchPump> pump;
 
   void start(bool is_optional, std::size_t* batches = nullptr) {
-    runtime::WatchPumpOptions options;
+    kube::WatchPumpOptions options;
     options.client = client.get();
     options.clock = &clock;
     options.kind = api::Kind::kTopologyConfig;
+    options.watcher = kube::lean_watcher(options.kind);
     options.is_optional = is_optional;
     options.watcher.page_most = page_most;
-    options.sink = [this, batches](const runtime::WatchBatch& batch) {
+    options.sink = [this, batches](const kube::WatchBatch& batch) {
       if (batches != nullptr) ++*batches;
       for (const auto& event : batch.events) seen.push_back(event.type);
     };
-    pump = std::make_unique<runtime::WatchPump>(std::move(options));
+    pump = std::make_unique<kube::WatchPump>(std::move(options));
   }
   void turn() {
-    while (pump->step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+    while (pump->step(milliseconds(0)) == kube::WatchPump::Did::kWork) {
     }
   }
   void comes_after_its_back_off() {
@@ -167,15 +168,16 @@ struct QuietServer final : kube::HttpTransport {
 TEST_CASE("a watch that is silent for 90 seconds is opened anew, and any line is a sign of life") {
   QuietServer world;
   const auto client = kube::make_rest_client(world);
-  runtime::WatchPumpOptions options;
+  kube::WatchPumpOptions options;
   options.client = client.get();
   options.clock = &world.clock;
   options.kind = api::Kind::kPod;
-  options.sink = [](const runtime::WatchBatch&) {};
-  runtime::WatchPump pump(std::move(options));
+  options.watcher = kube::lean_watcher(options.kind);
+  options.sink = [](const kube::WatchBatch&) {};
+  kube::WatchPump pump(std::move(options));
   const auto watches_after = [&](seconds wait) {
     world.clock.advance(wait);
-    while (pump.step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+    while (pump.step(milliseconds(0)) == kube::WatchPump::Did::kWork) {
     }
     return world.watches;
   };
@@ -238,18 +240,19 @@ TEST_CASE("what is too large for a line or a page comes in pages that are small 
   FatServer world;
   const auto client = kube::make_rest_client(world);
   std::size_t pods = 0, bytes = 0;
-  runtime::WatchPumpOptions options;
+  kube::WatchPumpOptions options;
   options.client = client.get();
   options.clock = &world.clock;
   options.kind = api::Kind::kPod;
+  options.watcher = kube::lean_watcher(options.kind);
   options.watcher.page_most = 4;
-  options.sink = [&](const runtime::WatchBatch& batch) {
+  options.sink = [&](const kube::WatchBatch& batch) {
     bytes = std::max(bytes, batch.bytes);
     for (const auto& event : batch.events) pods += event.type == Event::kInitApply ? 1 : 0;
   };
-  runtime::WatchPump pump(std::move(options));
+  kube::WatchPump pump(std::move(options));
   const auto turn = [&] {
-    while (pump.step(milliseconds(0)) == runtime::WatchPump::Did::kWork) {
+    while (pump.step(milliseconds(0)) == kube::WatchPump::Did::kWork) {
     }
   };
   turn();  // the list that a watch begins with

@@ -1,4 +1,4 @@
-#include "operator/runtime/watch_pump.h"
+#include "operator/kube/watch_pump.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 #include "common/log.h"
 #include "operator/api/unread.h"
 
-namespace muster::runtime {
+namespace muster::kube {
 namespace {
 /// What has come already is handed on together.
 constexpr int kLinesAtOnce = 50;
@@ -14,15 +14,17 @@ constexpr std::size_t kBytesAtOnce = std::size_t{256} << 10;
 /// How often it is looked whether a kind that is not there has come.
 constexpr seconds kLookForMissing{60};
 
-WatchPumpOptions with_left_out(WatchPumpOptions options) {
-  options.watcher.left_out = api::unread_of(options.kind);
-  options.watcher.streams_lists = true;
-  return options;
-}
 }  // namespace
 
+WatcherOptions lean_watcher(api::Kind kind) {
+  WatcherOptions options;
+  options.left_out = api::unread_of(kind);
+  options.streams_lists = true;
+  return options;
+}
+
 WatchPump::WatchPump(WatchPumpOptions options)
-    : options_(with_left_out(std::move(options))), watcher_(options_.seed, options_.watcher) {
+    : options_(std::move(options)), watcher_(options_.seed, options_.watcher) {
   if (!api::info_of(options_.kind).namespaced) options_.namespace_name.clear();
 }
 
@@ -34,14 +36,14 @@ void WatchPump::close() {
   if (stream_) stream_->close();
 }
 
-void WatchPump::set_stream(std::unique_ptr<kube::HttpStream> stream) {
+void WatchPump::set_stream(std::unique_ptr<HttpStream> stream) {
   const std::lock_guard lock(mutex_);
   if (stream_) stream_->close();
   stream_ = std::move(stream);
   if (closed_ && stream_) stream_->close();
 }
 
-void WatchPump::deliver(std::vector<kube::WatchEvent> events, std::size_t bytes) {
+void WatchPump::deliver(std::vector<WatchEvent> events, std::size_t bytes) {
   if (!events.empty()) options_.sink(WatchBatch{options_.kind, std::move(events), bytes});
 }
 
@@ -56,13 +58,13 @@ bool WatchPump::is_missing(const Error& error) const {
 }
 
 void WatchPump::do_without() {
-  using Type = kube::WatchEvent::Type;
+  using Type = WatchEvent::Type;
   look_again_ = options_.clock->mono_now() + kLookForMissing;
   // The pages that have come are not there any more either.
   watcher_.give_up_list();
   if (was_told_) return;
   was_told_ = true;
-  std::vector<kube::WatchEvent> none;
+  std::vector<WatchEvent> none;
   none.push_back({Type::kInitStart, nullptr});
   none.push_back({Type::kInitDone, nullptr});
   deliver(std::move(none));
@@ -71,7 +73,7 @@ void WatchPump::do_without() {
 std::optional<MonoTime> WatchPump::wake() const {
   if (look_again_) return look_again_;
   const auto request = watcher_.next(options_.clock->mono_now());
-  if (const auto* wait = std::get_if<kube::WaitRequest>(&request)) return wait->until;
+  if (const auto* wait = std::get_if<WaitRequest>(&request)) return wait->until;
   return std::nullopt;
 }
 
@@ -81,21 +83,21 @@ WatchPump::Did WatchPump::step(milliseconds idle) {
     if (closed_) return Did::kNothing;
   }
   const Did did = stream_ && watcher_.streaming() ? read_lines(idle) : ask();
-  tell_metrics();
+  tell_trouble();
   return did;
 }
 
-void WatchPump::tell_metrics() {
-  if (options_.metrics == nullptr) return;
+void WatchPump::tell_trouble() {
+  if (!options_.on_trouble) return;
   if (watcher_.relists() == told_relists_ && watcher_.bad_lines() == told_bad_lines_) return;
   told_relists_ = watcher_.relists();
   told_bad_lines_ = watcher_.bad_lines();
-  options_.metrics->on_watch(options_.kind, told_relists_, told_bad_lines_);
+  options_.on_trouble(watcher_);
 }
 
 WatchPump::Did WatchPump::read_lines(milliseconds idle) {
-  std::vector<kube::WatchEvent> events;
-  const auto take = [&events](std::vector<kube::WatchEvent> more) {
+  std::vector<WatchEvent> events;
+  const auto take = [&events](std::vector<WatchEvent> more) {
     std::move(more.begin(), more.end(), std::back_inserter(events));
   };
   int lines = 0;
@@ -126,9 +128,9 @@ WatchPump::Did WatchPump::ask() {
   if (look_again_ && now < *look_again_) return Did::kNothing;
   look_again_.reset();
   const auto request = watcher_.next(now);
-  if (std::holds_alternative<kube::WaitRequest>(request)) return Did::kNothing;
-  if (const auto* list = std::get_if<kube::ListRequest>(&request)) {
-    kube::ListOptions options;
+  if (std::holds_alternative<WaitRequest>(request)) return Did::kNothing;
+  if (const auto* list = std::get_if<ListRequest>(&request)) {
+    ListOptions options;
     options.namespace_name = options_.namespace_name;
     options.limit = list->limit;
     options.continue_token = list->continue_token;
@@ -147,8 +149,8 @@ WatchPump::Did WatchPump::ask() {
     deliver(watcher_.on_list(options_.clock->mono_now(), std::move(page)), bytes);
     return Did::kWork;
   }
-  const auto& wanted = std::get<kube::WatchRequest>(request);
-  kube::WatchOptions options;
+  const auto& wanted = std::get<WatchRequest>(request);
+  WatchOptions options;
   options.namespace_name = options_.namespace_name;
   options.resource_version = wanted.resource_version;
   options.begins_with_list = wanted.begins_with_list;
@@ -175,4 +177,4 @@ WatchPump::Did WatchPump::ask() {
   return Did::kWork;
 }
 
-}  // namespace muster::runtime
+}  // namespace muster::kube
