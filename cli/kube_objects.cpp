@@ -120,18 +120,6 @@ void read_conditions(const Json& conditions, PodView& view) {
 
 }  // namespace
 
-const Json& member(const Json& object, std::initializer_list<std::string_view> path) {
-  static const Json kNone;
-  const Json* at = &object;
-  for (const std::string_view name : path) {
-    if (!at->is_object()) return kNone;
-    const auto found = at->find(name);
-    if (found == at->end()) return kNone;
-    at = &*found;
-  }
-  return *at;
-}
-
 std::string text_at(const Json& object, std::initializer_list<std::string_view> path) {
   const Json& found = member(object, path);
   return found.is_string() ? found.get_ref<const std::string&>().substr(0, kMaxText)

@@ -5,22 +5,19 @@
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/result.h"
 #include "operator/api/training_job.h"
 
 namespace muster::cli {
 
-/// The member at a path of object fields; a null value when there is none.
-const nlohmann::json& member(const nlohmann::json& object,
-                             std::initializer_list<std::string_view> path);
-/// The same as text; "" when it is none.
+/// The member at a path as text, of which no more than anybody reads; "" when it is none.
 std::string text_at(const nlohmann::json& object, std::initializer_list<std::string_view> path);
 /// The same as a time.
 std::optional<WallTime> time_at(const nlohmann::json& object,

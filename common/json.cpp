@@ -162,6 +162,23 @@ std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+const Json& member(const Json& object, std::initializer_list<std::string_view> path) {
+  static const Json kNone;
+  const Json* at = &object;
+  for (const std::string_view name : path) {
+    if (!at->is_object()) return kNone;
+    const auto found = at->find(name);
+    if (found == at->end()) return kNone;
+    at = &*found;
+  }
+  return *at;
+}
+
+std::string text_at(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json& found = member(object, path);
+  return found.is_string() ? found.get<std::string>() : std::string();
+}
+
 JsonReader::JsonReader(const Json& object, std::string path, AfterError after)
     : object_(object), path_(std::move(path)), after_(after) {
   if (!object_.is_object()) fail("", "must be an object");

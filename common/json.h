@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -41,6 +42,12 @@ Result<Json> parse_told_json(std::string_view text, std::span<const LeftOut> lef
 
 /// Compact text, keys sorted; bytes that are not UTF-8 become U+FFFD. Never throws.
 std::string dump_json(const Json& value);
+
+/// The member at a path of object fields, of a value that anybody may have written; null where
+/// there is none.
+const Json& member(const Json& object, std::initializer_list<std::string_view> path);
+/// The same as text; "" when it is none.
+std::string text_at(const Json& object, std::initializer_list<std::string_view> path);
 
 /// Reads one object field by field and remembers the first error, with the path in front.
 ///

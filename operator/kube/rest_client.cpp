@@ -31,12 +31,6 @@ class Target {
   bool first_ = true;
 };
 
-const std::string* text_member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
-}
-
 ErrorCode code_of(int http_code, const std::string& reason) {
   switch (http_code) {
     case 401:
@@ -72,8 +66,8 @@ ErrorCode code_of(int http_code, const std::string& reason) {
 Error error_of(const HttpResponse& response) {
   std::string message, reason;
   if (const auto body = parse_json(response.body)) {
-    if (const auto* text = text_member(*body, "message")) message = *text;
-    if (const auto* text = text_member(*body, "reason")) reason = *text;
+    message = text_at(*body, {"message"});
+    reason = text_at(*body, {"reason"});
   }
   if (message.empty()) message = "HTTP " + std::to_string(response.code) + " without a message";
   const Error error(code_of(response.code, reason), api::cut(message, kMaxMessageBytes));
@@ -230,8 +224,8 @@ class RestClient final : public ApiClient {
       return Error(ErrorCode::kUnavailable, std::string("the answer to a list of ") +
                                                 api::info_of(kind).plural + " is not a list");
     }
-    if (const auto* text = text_member(*metadata, "resourceVersion")) page.resource_version = *text;
-    if (const auto* text = text_member(*metadata, "continue")) page.continue_token = *text;
+    page.resource_version = text_at(*metadata, {"resourceVersion"});
+    page.continue_token = text_at(*metadata, {"continue"});
     if (items->is_null()) return page;
     page.items.reserve(items->size());
     for (Json& item : *items) {

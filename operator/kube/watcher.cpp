@@ -16,20 +16,8 @@ constexpr int kMaxSilencesInARow = 2;
 /// Of the bookmark that ends a list; "true".
 constexpr const char* kInitialEventsEnd = "k8s.io/initial-events-end";
 
-const Json* member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : &*found;
-}
-
-std::string text_of(const Json* value) {
-  const auto* text = value == nullptr ? nullptr : value->get_ptr<const std::string*>();
-  return text == nullptr ? std::string() : *text;
-}
-
 std::string resource_version_of(const Json& object) {
-  const Json* metadata = member(object, "metadata");
-  return metadata == nullptr ? std::string() : text_of(member(*metadata, "resourceVersion"));
+  return text_at(object, {"metadata", "resourceVersion"});
 }
 
 /// Kubernetes 1.35 declares resource versions comparable as integers (KEP-5504); a version that is
@@ -48,9 +36,7 @@ bool is_older(const std::string& left, const std::string& right) {
 }
 
 bool ends_list(const Json& bookmark) {
-  const Json* metadata = member(bookmark, "metadata");
-  const Json* annotations = metadata == nullptr ? nullptr : member(*metadata, "annotations");
-  return annotations != nullptr && text_of(member(*annotations, kInitialEventsEnd)) == "true";
+  return text_at(bookmark, {"metadata", "annotations", kInitialEventsEnd}) == "true";
 }
 
 std::string_view strip(std::string_view line) {
@@ -196,10 +182,8 @@ std::vector<WatchEvent> Watcher::bad_line(MonoTime now) {
 }
 
 std::vector<WatchEvent> Watcher::on_error_event(MonoTime now, const Json& status) {
-  const Json* code = member(status, "code");
-  const std::string reason = text_of(member(status, "reason"));
-  const bool gone = (code != nullptr && code->is_number_integer() && *code == 410) ||
-                    reason == "Expired" || reason == "Gone";
+  const std::string reason = text_at(status, {"reason"});
+  const bool gone = member(status, {"code"}) == 410 || reason == "Expired" || reason == "Gone";
   if (gone) {
     relist(now);
   } else {
@@ -285,7 +269,7 @@ std::vector<WatchEvent> Watcher::take_line(MonoTime now, const std::string& line
   if (text.empty()) return {};
   auto event = parse_told_json(text, options_.left_out);
   if (!event || !event->is_object()) return bad_line(now);
-  const std::string type = text_of(member(*event, "type"));
+  const std::string type = text_at(*event, {"type"});
   const auto found = event->find("object");
   if (found == event->end() || !found->is_object()) return bad_line(now);
   Json& object = *found;

@@ -16,28 +16,17 @@ namespace {
 /// uid of the job that controls an object as the API server gave it; empty when there is none. An
 /// owner of another kind is none, whatever its uid: whoever makes an object may name one.
 std::string owner_job_of(const Json& object) {
-  if (!object.is_object()) return "";
-  const auto meta = object.find("metadata");
-  if (meta == object.end() || !meta->is_object()) return "";
-  const auto owners = meta->find("ownerReferences");
-  if (owners == meta->end() || !owners->is_array()) return "";
-  for (const Json& owner : *owners) {
-    if (!owner.is_object()) continue;
-    const auto controller = owner.find("controller");
-    if (controller == owner.end() || *controller != true) continue;
-    if (owner.value("kind", Json()) != contract::kKindTrainingJob) continue;
-    const auto uid = owner.find("uid");
-    if (uid != owner.end() && uid->is_string()) return uid->get<std::string>();
+  const Json& owners = member(object, {"metadata", "ownerReferences"});
+  if (!owners.is_array()) return "";
+  for (const Json& owner : owners) {
+    const bool is_job = text_at(owner, {"kind"}) == contract::kKindTrainingJob;
+    if (is_job && member(owner, {"controller"}) == true) return text_at(owner, {"uid"});
   }
   return "";
 }
 
 std::string version_of(const Json& object) {
-  if (!object.is_object()) return "";
-  const auto meta = object.find("metadata");
-  if (meta == object.end() || !meta->is_object()) return "";
-  const auto version = meta->find("resourceVersion");
-  return version != meta->end() && version->is_string() ? version->get<std::string>() : "";
+  return text_at(object, {"metadata", "resourceVersion"});
 }
 
 /// Of an event, before its count stands still.
@@ -176,12 +165,8 @@ class Run {
     const auto there = client_.get(kKind, event.meta.key());
     if (!there) return there.error();
     int count = 1;
-    if (const auto series = there->find("series"); series != there->end() && series->is_object()) {
-      const auto told = series->find("count");
-      if (told != series->end() && told->is_number_integer()) {
-        count =
-            static_cast<int>(std::clamp<std::int64_t>(told->get<std::int64_t>(), 1, kRepeatsMost));
-      }
+    if (const Json& told = member(*there, {"series", "count"}); told.is_number_integer()) {
+      count = static_cast<int>(std::clamp<std::int64_t>(told.get<std::int64_t>(), 1, kRepeatsMost));
     }
     api::Event repeated = event;
     repeated.series_count = count + 1;

@@ -26,14 +26,6 @@ constexpr std::string_view kServiceAccountPrefix = "system:serviceaccount:";
 constexpr std::string_view kExtraPodName = "authentication.kubernetes.io/pod-name";
 constexpr std::string_view kExtraPodUid = "authentication.kubernetes.io/pod-uid";
 
-/// The member `name` of an object; null JSON where there is none. Answers may be anything.
-const Json& member(const Json& object, const char* name) {
-  static const Json kNothing;
-  if (!object.is_object()) return kNothing;
-  const auto found = object.find(name);
-  return found == object.end() ? kNothing : *found;
-}
-
 std::string text(const Json& value) {
   return value.is_string() ? value.get<std::string>().substr(0, kMaxTextBytes) : std::string();
 }
@@ -57,24 +49,24 @@ Error unavailable(const Error& error) {
 }
 
 Result<TokenOwner> owner_of(const Json& review, const std::string& audience) {
-  const Json& status = member(review, "status");
-  if (member(status, "authenticated") != true) {
-    const std::string why = text(member(status, "error")).substr(0, 256);
+  const Json& status = member(review, {"status"});
+  if (member(status, {"authenticated"}) != true) {
+    const std::string why = text_at(status, {"error"}).substr(0, 256);
     return Error(ErrorCode::kUnauthorized,
                  "the API server does not accept the token" + (why.empty() ? "" : ": " + why));
   }
   // An API server that does not look at audiences names none: the token may be for another service.
-  const auto audiences = texts(member(status, "audiences"));
+  const auto audiences = texts(member(status, {"audiences"}));
   if (!audience.empty() &&
       std::find(audiences.begin(), audiences.end(), audience) == audiences.end()) {
     return Error(ErrorCode::kUnauthorized, "the token is not for audience \"" + audience + "\"");
   }
-  const Json& user = member(status, "user");
+  const Json& user = member(status, {"user"});
   TokenOwner owner;
-  owner.user = text(member(user, "username"));
-  owner.uid = text(member(user, "uid"));
-  owner.groups = texts(member(user, "groups"));
-  const Json& extra = member(user, "extra");
+  owner.user = text(member(user, {"username"}));
+  owner.uid = text(member(user, {"uid"}));
+  owner.groups = texts(member(user, {"groups"}));
+  const Json& extra = member(user, {"extra"});
   if (extra.is_object()) {
     for (const auto& [key, values] : extra.items()) {
       if (owner.extra.size() == kMaxListItems) break;
@@ -321,7 +313,7 @@ class ThreadedReviewer final : public Reviewer {
       answer.owner = owner_of(*review, question.audience);
       answer.is_yes = answer.owner->has_value();
     } else {
-      answer.is_yes = member(member(*review, "status"), "allowed") == true;
+      answer.is_yes = member(*review, {"status", "allowed"}) == true;
       if (!answer.is_yes) {
         answer.right = Error(ErrorCode::kForbidden, "the token's user lacks the right");
       }

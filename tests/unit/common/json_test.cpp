@@ -146,6 +146,17 @@ TEST_CASE("words are read whatever they are, and cut between two characters") {
   CHECK(none == "as it was");
 }
 
+TEST_CASE("a member is found at its path, whatever stands there instead") {
+  const Json value = *parse_json(R"({"a": {"b": "text", "n": 3}, "l": [1]})");
+  CHECK(text_at(value, {"a", "b"}) == "text");
+  CHECK(member(value, {"a", "n"}) == 3);
+  CHECK(text_at(value, {"a", "n"}).empty());
+  CHECK(member(value, {"a", "b", "c"}).is_null());
+  CHECK(member(value, {"l", "b"}).is_null());
+  CHECK(member(value, {"none"}).is_null());
+  CHECK(member(Json(), {"a"}).is_null());
+}
+
 TEST_CASE("an unknown field is named, with those that are known") {
   const Json json = *parse_json(R"({"count": 7, "cuont": 1})");
   JsonReader in(json, "spec.worker");
