@@ -30,10 +30,8 @@ Status write_all(int fd, const std::string& path, std::string_view content) {
 Status sync_directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return os_error(directory, "open", errno);
-  if (::fsync(fd.get()) != 0) return os_error(directory, "fsync", errno);
-  return {};
+  const int failed = flush_directory(directory);
+  return failed == 0 ? Status() : os_error(directory, "sync", failed);
 }
 
 }  // namespace

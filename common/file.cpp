@@ -47,4 +47,11 @@ Result<std::string> read_descriptor(int fd, const std::string& name, std::size_t
   }
 }
 
+int flush_directory(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno;
+  if (::fsync(fd.get()) == 0 || errno == EINVAL || errno == ENOTSUP) return 0;
+  return errno;
+}
+
 }  // namespace muster

@@ -47,4 +47,9 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
 /// The same of what is open already; `name` stands in front of errors.
 Result<std::string> read_descriptor(int fd, const std::string& name, std::size_t max_bytes);
 
+/// Makes names that were made, changed or removed in a directory durable. 0, or errno. A file
+/// system that does not know how to (vboxsf, 9p of older kernels) keeps them as it can: no error.
+/// Blocks: on the disk.
+int flush_directory(const std::string& path);
+
 }  // namespace muster

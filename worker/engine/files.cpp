@@ -166,12 +166,8 @@ Result<UniqueFd> replace_file(const std::string& path, int from, std::int64_t by
 }
 
 Status sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return disk_error(path, "open", errno);
-  const int failed = ::fsync(fd) != 0 ? errno : 0;
-  ::close(fd);
-  if (failed != 0) return disk_error(path, "flush", failed);
-  return {};
+  const int failed = flush_directory(path);
+  return failed == 0 ? Status() : disk_error(path, "flush", failed);
 }
 
 Status remove_file(const std::string& path) {

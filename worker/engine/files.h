@@ -35,7 +35,8 @@ Result<Sha256Digest> write_file(const std::string& path, const NextPiece& next);
 /// late, writes to a file without a name.  Errors, Blocks: as write_file.
 Result<UniqueFd> replace_file(const std::string& path, int from, std::int64_t bytes);
 
-/// Makes names created, renamed or removed in `path` durable.  Errors, Blocks: as write_file.
+/// Makes names created, renamed or removed in `path` durable, where its file system knows how to.
+/// Errors, Blocks: as write_file.
 Status sync_directory(const std::string& path);
 
 /// Removes `path`, where it is.  Errors: as write_file.

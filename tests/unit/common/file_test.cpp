@@ -40,6 +40,14 @@ TEST_CASE("a file over the bound, absent or a directory is refused by name") {
   CHECK(directory.error().message() == "/: cannot read: Is a directory");
 }
 
+TEST_CASE("a directory whose file system knows no flush is as one that was flushed") {
+  const UniqueFd proc(::open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(::fsync(proc.get()) != 0);  // such a one
+  CHECK(flush_directory("/proc/self") == 0);
+  CHECK(flush_directory("/tmp") == 0);
+  CHECK(flush_directory("/nowhere") == ENOENT);
+}
+
 TEST_CASE("only a full disk has the exit code of a full disk") {
   CHECK(os_error("f", "write", ENOSPC).exit_code() == contract::exit_code::kDisk);
   CHECK(os_error("f", "write", EACCES).exit_code() == 0);

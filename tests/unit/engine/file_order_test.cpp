@@ -132,6 +132,11 @@ TEST_CASE("a trained model is on the disk before it has its name, and its name b
   CHECK(calls.bytes_synced("model.safetensors.tmp") == static_cast<std::int64_t>(size));
 }
 
+TEST_CASE("a directory whose file system knows no flush stops no checkpoint") {
+  CHECK(sync_directory("/proc/self"));
+  CHECK_FALSE(sync_directory("/nowhere"));
+}
+
 TEST_CASE("what goes before a piece of a large file is on the disk, all but the last 64 MiB") {
   const test::TempDirectory directory;
   constexpr std::int64_t kPiece = std::int64_t{32} << 20;
