@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxJobBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxDifferences = 8;
+/// What the name of a checkpoint's directory begins with.
+constexpr std::string_view kCheckpointPrefix = "step-";
 
 /// What the model's bits do not depend on, and what a person changes between two runs of one job.
 /// Nothing of spec.training that a checkpoint is compared by (identity_of in
@@ -126,11 +128,10 @@ std::int64_t newest_checkpoint_step(const std::string& checkpoints) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const std::string name = entry.path().filename();
-    constexpr std::string_view kStart = "step-";
-    if (!name.starts_with(kStart)) continue;
+    if (!name.starts_with(kCheckpointPrefix)) continue;
     std::int64_t step = -1;
     const char* end = name.data() + name.size();
-    const auto [stop, failed] = std::from_chars(name.data() + kStart.size(), end, step);
+    const auto [stop, failed] = std::from_chars(name.data() + kCheckpointPrefix.size(), end, step);
     // The manifest is written last: without it the checkpoint is not whole.
     if (failed != std::errc() || stop != end ||
         !fs::exists(entry.path() / "manifest.json", error)) {
@@ -206,17 +207,20 @@ bool OutputDirectory::is_finished() const {
   return before && before->is_object() && before->value("status", Json()) == Json("Complete");
 }
 
-/// A finished run is trained anew. The rename comes first and report.json goes last of what tells
-/// that the run was finished, so that an interrupt at any point leaves a run that is either still
-/// finished or has nothing to go on from.
+/// A finished run is trained anew. report.json goes after all that could be gone on from, so that
+/// an interrupt at any point leaves a run that is either still finished or has nothing of that.
+/// checkpoints/ itself stays, for it may be a link or a mount, and with others' files in it.
 Status OutputDirectory::forget_finished() const {
   std::error_code error;
-  const std::string old = path_ + "/checkpoints.old";
-  fs::remove_all(old, error);
-  if (error) return from(old, "remove", error);
-  if (fs::exists(checkpoints(), error)) fs::rename(checkpoints(), old, error);
-  if (error) return from(checkpoints(), "rename", error);
-  std::vector<std::string> files{model()};
+  for (const auto& entry : fs::directory_iterator(checkpoints(), error)) {
+    if (!entry.path().filename().string().starts_with(kCheckpointPrefix)) continue;
+    fs::remove_all(entry.path(), error);
+    if (error) return from(entry.path(), "remove", error);
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return from(checkpoints(), "list", error);
+  }
+  std::vector<std::string> files{checkpoints() + "/" + std::string(contract::kRecordFile), model()};
   for (const std::string_view name : contract::kFilesBesideModel)
     files.push_back(path_ + "/" + std::string(name));
   files.push_back(report());
@@ -224,7 +228,6 @@ Status OutputDirectory::forget_finished() const {
     fs::remove(file, error);
     if (error) return from(file, "remove", error);
   }
-  fs::remove_all(old, error);
   fs::remove_all(logs(), error);
   return {};
 }
@@ -267,11 +270,10 @@ Result<bool> OutputDirectory::take_model() const {
   if (!fs::exists(made, error)) return false;
   for (const std::string_view name : contract::kFilesBesideModel) {
     const std::string written = checkpoints() + "/" + std::string(name);
-    if (fs::exists(written, error)) fs::rename(written, path_ + "/" + std::string(name), error);
-    if (error) return from(written, "rename", error);
+    if (!fs::exists(written, error) && !error) continue;
+    MUSTER_RETURN_IF_ERROR(move_file(written, path_ + "/" + std::string(name)));
   }
-  fs::rename(made, model(), error);
-  if (error) return from(made, "rename", error);
+  MUSTER_RETURN_IF_ERROR(move_file(made, model()));
   return true;
 }
 

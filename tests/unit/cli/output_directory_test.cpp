@@ -1,6 +1,7 @@
 #include "cli/output_directory.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/files.h"
@@ -144,13 +145,12 @@ TEST_CASE("an unfinished run goes on from its newest whole checkpoint") {
   CHECK_FALSE(fs::exists(directory->report()));
 }
 
-TEST_CASE("a finished run is trained anew, also when the preparation was interrupted") {
+TEST_CASE("a finished run is trained anew, and nothing of it is left") {
   const test::TemporaryDirectory base;
   {
     REQUIRE(OutputDirectory::open(base.path, job()));
   }
   put(base.path + "/checkpoints/step-000000000100/manifest.json", "{}");
-  put(base.path + "/checkpoints.old/step-000000000900/manifest.json", "{}");
   put(base.path + "/model.safetensors", "model");
   put(base.path + "/sample.txt", "To be");
   put(base.path + "/config.json", "{}");
@@ -163,7 +163,6 @@ TEST_CASE("a finished run is trained anew, also when the preparation was interru
   CHECK_FALSE(fs::exists(directory->sample()));
   CHECK_FALSE(fs::exists(base.path + "/config.json"));
   CHECK_FALSE(fs::exists(directory->report()));
-  CHECK_FALSE(fs::exists(base.path + "/checkpoints.old"));
   CHECK(fs::is_empty(directory->checkpoints()));
   CHECK(fs::is_empty(directory->logs()));
 }
@@ -295,6 +294,69 @@ TEST_CASE("the model is moved out of the checkpoints once it is there") {
   CHECK(content_of(base.path + "/sample.txt") == "To be");
   CHECK_FALSE(fs::exists(directory->checkpoints() + "/sample.txt"));
   CHECK(content_of(base.path + "/config.json") == "{}");
+}
+
+/// An output directory whose checkpoints/ is a link to a directory of memory.
+struct Elsewhere {
+  test::TemporaryDirectory base, memory{"/dev/shm"};
+
+  Elsewhere() {
+    const fs::path link = base.path + "/out/checkpoints";
+    {
+      REQUIRE(OutputDirectory::open(base.path + "/out", job()));
+    }
+    fs::remove(link);
+    fs::create_directory_symlink(memory.path, link);
+  }
+  bool is_another_disk() const {
+    struct stat one{}, other{};
+    REQUIRE(::stat(base.path.c_str(), &one) == 0);
+    REQUIRE(::stat(memory.path.c_str(), &other) == 0);
+    if (one.st_dev == other.st_dev) MESSAGE("skipped: /dev/shm and /tmp are one file system");
+    return one.st_dev != other.st_dev;
+  }
+};
+
+TEST_CASE("the model is moved from checkpoints on another file system, whole or not at all") {
+  const Elsewhere elsewhere;
+  if (!elsewhere.is_another_disk()) return;
+  auto directory = OutputDirectory::open(elsewhere.base.path + "/out", job());
+  REQUIRE(directory);
+  put(elsewhere.memory.path + "/model.safetensors", "model");
+  put(elsewhere.memory.path + "/config.json", "{}");
+  const auto moved = directory->take_model();
+  REQUIRE_MESSAGE(moved, moved.error().message());
+  CHECK(*moved);
+  CHECK(content_of(directory->model()) == "model");
+  CHECK(content_of(directory->path() + "/config.json") == "{}");
+  CHECK(fs::is_empty(elsewhere.memory.path));
+  put(elsewhere.memory.path + "/model.safetensors", "newer");
+  {
+    const test::FullDisk full(2);
+    const auto taken = directory->take_model();
+    REQUIRE_FALSE(taken);
+    CHECK(taken.error().exit_code() == contract::exit_code::kDisk);
+  }
+  CHECK(content_of(directory->model()) == "model");
+  CHECK_FALSE(fs::exists(directory->model() + ".tmp"));
+  CHECK(directory->take_model().value());
+  CHECK(content_of(directory->model()) == "newer");
+}
+
+TEST_CASE("a finished run is trained anew where its checkpoints were moved to, beside others'") {
+  const Elsewhere elsewhere;
+  const std::string path = elsewhere.base.path + "/out";
+  put(elsewhere.memory.path + "/step-000000000100/manifest.json", "{}");
+  put(elsewhere.memory.path + "/record.jsonl", "x");
+  put(elsewhere.memory.path + "/lost+found/theirs", "x");
+  put(path + "/report.json", R"({"status": "Complete"})");
+  const auto directory = OutputDirectory::open(path, job());
+  REQUIRE(directory);
+  CHECK(directory->resumed_from_step() == -1);
+  CHECK(fs::is_symlink(directory->checkpoints()));
+  CHECK_FALSE(fs::exists(elsewhere.memory.path + "/step-000000000100"));
+  CHECK_FALSE(fs::exists(elsewhere.memory.path + "/record.jsonl"));
+  CHECK(fs::exists(elsewhere.memory.path + "/lost+found/theirs"));
 }
 
 TEST_CASE("a file is replaced whole or not at all") {

@@ -12,8 +12,9 @@
 namespace muster::test {
 
 struct TemporaryDirectory {
-  TemporaryDirectory() {
-    std::string pattern = std::filesystem::temp_directory_path() / "muster-test-XXXXXX";
+  TemporaryDirectory() : TemporaryDirectory(std::filesystem::temp_directory_path()) {}
+  explicit TemporaryDirectory(const std::filesystem::path& place) {
+    std::string pattern = place / "muster-test-XXXXXX";
     REQUIRE(::mkdtemp(pattern.data()) != nullptr);
     path = pattern;
   }
