@@ -220,7 +220,7 @@ int Run::finish(const Ending& reached) {
   RunRecord record;
   if (is_training()) {
     auto read =
-        read_run_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
+        read_end_of_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
     if (read) record = std::move(*read);  // without it the report lacks the steps, no more
   }
   const Json report = report_of(ending, has_model, record);

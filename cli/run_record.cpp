@@ -1,8 +1,11 @@
 #include "cli/run_record.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <cerrno>
 #include <utility>
 
 #include "cli/files.h"
@@ -13,7 +16,7 @@ namespace muster::cli {
 namespace {
 
 /// Some twenty lines.
-constexpr std::streamoff kTailBytes = 4096;
+constexpr std::size_t kTailBytes = 4096;
 
 std::int64_t integer(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -48,6 +51,28 @@ bool take_line(std::string_view line, RunRecord& record) {
   return true;
 }
 
+/// The last whole lines of a file, in `bytes` of it.
+Result<std::string> last_lines(const std::string& path, std::size_t bytes) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return os_error(path, "open", errno);
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) return os_error(path, "read", errno);
+  const off_t from = std::max<off_t>(0, status.st_size - static_cast<off_t>(bytes));
+  std::string text(static_cast<std::size_t>(status.st_size - from), '\0');
+  std::size_t had = 0;
+  while (had < text.size()) {
+    const ssize_t got =
+        ::pread(fd.get(), text.data() + had, text.size() - had, from + static_cast<off_t>(had));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return os_error(path, "read", errno);
+    if (got == 0) break;  // it was cut meanwhile
+    had += static_cast<std::size_t>(got);
+  }
+  text.resize(had);
+  if (from > 0) text.erase(0, text.find('\n') + 1);
+  return text;
+}
+
 }  // namespace
 
 RunRecord parse_run_record(std::string_view text) {
@@ -61,15 +86,8 @@ RunRecord parse_run_record(std::string_view text) {
 }
 
 std::int64_t newest_recorded_step(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = file.tellg();
-  if (size <= 0) return 0;
-  const std::streamoff from = std::max<std::streamoff>(0, size - kTailBytes);
-  file.seekg(from);
-  std::string tail{std::istreambuf_iterator<char>(file), {}};
-  if (from > 0) tail.erase(0, tail.find('\n') + 1);
-  const RunRecord record = parse_run_record(tail);
-  return record.steps.empty() ? 0 : record.steps.back().step;
+  const auto record = read_end_of_record(path, kTailBytes);
+  return !record || record->steps.empty() ? 0 : record->steps.back().step;
 }
 
 Result<RunRecord> read_run_record(const std::string& path) {
@@ -77,6 +95,13 @@ Result<RunRecord> read_run_record(const std::string& path) {
   if (content) return parse_run_record(*content);
   if (content.error().code() == ErrorCode::kNotFound) return RunRecord{};
   return content.error();
+}
+
+Result<RunRecord> read_end_of_record(const std::string& path, std::size_t bytes) {
+  auto lines = last_lines(path, bytes);
+  if (lines) return parse_run_record(*lines);
+  if (lines.error().code() == ErrorCode::kNotFound) return RunRecord{};
+  return lines.error();
 }
 
 }  // namespace muster::cli

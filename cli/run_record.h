@@ -40,4 +40,8 @@ std::int64_t newest_recorded_step(const std::string& path);
 /// The record in `path`; empty when there is none. Errors: kIo, kTooLarge. Blocks: on the disk.
 Result<RunRecord> read_run_record(const std::string& path);
 
+/// The same of a record of any length: of a longer one than `bytes` its last lines alone. Errors:
+/// kIo.
+Result<RunRecord> read_end_of_record(const std::string& path, std::size_t bytes = kMaxRecordBytes);
+
 }  // namespace muster::cli

@@ -51,11 +51,41 @@ TEST_CASE("the end of a record tells the newest step, whatever its length and wh
   }
 }
 
+TEST_CASE("a record that is too long to be read tells of its last steps") {
+  const test::TempDirectory directory;
+  const std::string path = directory / "record.jsonl";
+  const std::string last = R"({"step":300,"epoch":2,"loss":"2.25","samples":64,"seconds":0.5})"
+                           "\n"
+                           R"({"evaluation":{"step":300,"accuracy":0.5}})"
+                           "\n";
+  {
+    std::ofstream file(path);
+    for (int step = 1; step < 300; ++step) {
+      file << R"({"step":)" << step << R"(,"samples":64,"seconds":0.25})" << "\n";
+    }
+    file << last;
+  }
+  const auto end = read_end_of_record(path, last.size() + 10);  // and of the line before a part
+  REQUIRE(end);
+  CHECK(end->steps.size() == 1);
+  const Json report = make_report({{"spec", {{"training", Json::object()}}}}, {}, *end);
+  CHECK(report["steps"] == 300);
+  CHECK(report["epochs"] == 3);
+  CHECK(report["loss"] == "2.25");
+  CHECK(report["accuracy"] == 0.5);
+  CHECK(report["samplesPerSecond"] == 128.0);
+  CHECK(read_end_of_record(path)->steps.size() == 300);
+}
+
 TEST_CASE("no record is an empty one; a directory is an error") {
   auto none = read_run_record("/nowhere/record.jsonl");
   REQUIRE(none);
   CHECK(none->steps.empty());
   CHECK_FALSE(read_run_record("/"));
+  none = read_end_of_record("/nowhere/record.jsonl");
+  REQUIRE(none);
+  CHECK(none->steps.empty());
+  CHECK_FALSE(read_end_of_record("/"));
 }
 
 TEST_CASE("the report of a training tells the whole story") {
