@@ -237,13 +237,12 @@ CLI::App* add_tokenize(CLI::App& app, muster::cli::TokenizeOptions& options) {
   return tokenize;
 }
 
-/// Whether the command that was given reads its job from there.
-bool reads_standard_input(const CLI::App& app) {
+/// Of the command that was given, the job's file, where it is one that is read once.
+void read_job_file_ahead(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands()) {
     const CLI::Option* file = command->get_option_no_throw("FILE");
-    if (file != nullptr && file->as<std::string>() == muster::cli::kStandardInput) return true;
+    if (file != nullptr) muster::cli::read_ahead(file->as<std::string>());
   }
-  return false;
 }
 
 CLI::App* add_completion(CLI::App& app, std::string& shell) {
@@ -328,7 +327,7 @@ int main(int argc, char** argv) {
   }
 
   // Before any signal is blocked: whoever waits for its writer may interrupt.
-  if (reads_standard_input(app)) (void)muster::cli::standard_input();
+  read_job_file_ahead(app);
   if (completion->parsed()) {
     const std::string script = muster::cli::completion_script(shell);
     muster::cli::print(script);

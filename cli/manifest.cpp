@@ -175,7 +175,8 @@ Result<LocalJob> load_job(const std::string& path, const std::vector<std::string
                       {"metadata", {{"name", local.job.meta.name}}},
                       {"spec", api::spec_to_json(local.job.spec)}};
   std::error_code error;
-  local.directory = std::filesystem::absolute(path, error).lexically_normal().parent_path();
+  const std::string place = is_read_once(path) ? kStandardInput : path;  // else /dev/fd, say
+  local.directory = std::filesystem::absolute(place, error).lexically_normal().parent_path();
   for (std::string note :
        {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
         about_init_containers(local.job.spec, local.manifest),

@@ -27,8 +27,8 @@ struct LocalJob {
   Json normalised;        ///< name and spec with every default: what identifies the run
   api::TrainingJob job;   ///< as validated
   std::string file;       ///< as it is called in sentences
-  std::string directory;  ///< absolute, of the manifest's file or, of standard input, the current
-                          ///< one: relative data paths start here
+  std::string directory;  ///< absolute, of the manifest's file or, of standard input and pipes,
+                          ///< the current one: relative data paths start here
   std::vector<std::string> notes;  ///< what a local run does otherwise than a cluster, in sentences
 };
 

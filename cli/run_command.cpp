@@ -134,9 +134,9 @@ void Run::take_signal() {
 
 /// What else differs in the file is for the next run: only the count may change while one trains.
 void Run::resize() {
-  if (options_.file == kStandardInput) {
-    return view_.say(
-        "Not resized: the manifest came from standard input, which cannot be read again");
+  if (is_read_once(options_.file)) {
+    return view_.say("Not resized: the manifest came from " + name_of_file(options_.file) +
+                     ", which cannot be read again");
   }
   const auto wanted = load_job(options_.file, options_.overrides);
   if (!wanted) return view_.say("Not resized: " + wanted.error().message());

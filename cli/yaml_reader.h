@@ -20,13 +20,16 @@ inline constexpr const char* kStandardInput = "-";
 inline std::string name_of_file(const std::string& path) {
   return path == kStandardInput ? "standard input" : path;
 }
-/// All of standard input: it can be read once, and is kept for whoever asks again. Blocks until its
-/// writer is done: signals that are to interrupt that must not be blocked. Errors: kIo, kTooLarge.
-const Result<std::string>& standard_input();
+/// Whether a file can be read once only, as standard input and pipes can.
+bool is_read_once(const std::string& path);
+/// Reads such a file now, for whoever asks later; others are left alone. Blocks until its writer is
+/// done: signals that are to interrupt that must not be blocked.
+void read_ahead(const std::string& path);
 
-/// Reads a file, or standard input. Errors: kInvalid "FILE:LINE: what is wrong"; kNotFound and kIo
-/// with the path and the system's words. All carry an exit code: kInvalidSpec, or kUsage for a file
-/// that cannot be read.
+/// Reads a file, or standard input; what can be read once only is kept for whoever asks again.
+/// Errors: kInvalid "FILE:LINE: what is wrong"; kNotFound and kIo with the path and the system's
+/// words. All carry an exit code: kInvalidSpec, or kUsage for a file that cannot be read. Threads:
+/// one, because of what is kept. Blocks: as read_ahead, where that was not called.
 Result<Json> read_yaml_file(const std::string& path);
 
 }  // namespace muster::cli

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`muster run -` and `muster prove -`: the manifest comes from standard input, which can be read once.
+"""`muster run -` and `muster prove -`: the manifest comes from standard input, or a pipe, which can be read once.
 
     tests/run/standard_input_test.py BIN_DIR [unittest arguments]
 """
@@ -39,13 +39,21 @@ class StandardInput(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.directory, name)
 
-    def run_muster(self, text, *arguments):
+    def run_muster(self, text, *arguments, pass_fds=()):
         done = subprocess.run([self.muster, *arguments], cwd=self.directory, input=text, text=True, timeout=DEADLINE,
-                              capture_output=True, check=False)
+                              capture_output=True, check=False, pass_fds=pass_fds)
         return done.returncode, done.stdout, done.stderr
 
-    def start(self):
-        process = subprocess.Popen([self.muster, "run", "-"], cwd=self.directory, text=True, stdin=subprocess.PIPE,
+    def substituted(self, text):
+        """A descriptor that gives the text once, as a shell's <(...) does."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        with open(writer, "w", encoding="utf-8") as file:
+            file.write(text)
+        return reader
+
+    def start(self, command="run", file="-"):
+        process = subprocess.Popen([self.muster, command, file], cwd=self.directory, text=True, stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(lambda: [pipe.close() for pipe in (process.stdin, process.stdout, process.stderr)])
         self.addCleanup(process.kill)
@@ -61,9 +69,13 @@ class StandardInput(unittest.TestCase):
     def test_two_runs_are_proved_equal_of_what_was_read_once(self):
         with open(self.path("text.txt"), "w", encoding="utf-8") as file:
             file.write("to be or not to be " * 50)
-        code, out, err = self.run_muster(TEXTS, "prove", "-", "--workers", "1,2", "--kills", "0", "--pace", "0")
-        self.assertEqual(code, 0, out + err)
-        self.assertIn("EQUAL: 3 of 3 steps", out)
+        small = ["--workers", "1,2", "--kills", "0", "--pace", "0"]
+        pipe = self.substituted(TEXTS)
+        for text, file, fds in ((TEXTS, "-", ()), ("", f"/dev/fd/{pipe}", (pipe,))):
+            with self.subTest(file):
+                code, out, err = self.run_muster(text, "prove", file, *small, pass_fds=fds)
+                self.assertEqual(code, 0, out + err)
+                self.assertIn("EQUAL: 3 of 3 steps", out)
 
     def test_what_is_wrong_is_said_of_standard_input(self):
         for text, code, sentence in (("", 20, "standard input:1: is empty"), ("[1]", 20, "standard input: must be a map"),
@@ -88,23 +100,36 @@ class StandardInput(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(DEADLINE), -signal.SIGINT)
 
+    def test_who_waits_for_the_writer_of_a_pipe_can_be_interrupted(self):
+        os.mkfifo(self.path("job.fifo"))
+        for command in ("run", "prove", "plan"):
+            with self.subTest(command):
+                process = self.start(command, "job.fifo")
+                # Opened once muster has opened it to read, and never written to.
+                with open(self.path("job.fifo"), "wb"):
+                    process.send_signal(signal.SIGINT)
+                    self.assertEqual(process.wait(DEADLINE), -signal.SIGINT)
+
     def test_help_waits_for_nothing(self):
         process = subprocess.Popen([self.muster, "run", "-", "--help"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.addCleanup(process.stdin.close)
         self.assertEqual(process.wait(DEADLINE), 0)
 
-    def test_a_run_from_standard_input_says_that_it_cannot_read_it_again(self):
-        process = self.start()
-        process.stdin.write(OWN % 1000)
-        process.stdin.close()
-        for line in process.stderr:
-            if "Running" in line or "run" in line:
-                break
-        process.send_signal(signal.SIGUSR1)
-        said = next(line for line in process.stderr if line.startswith("Not resized"))
-        self.assertEqual(said, "Not resized: the manifest came from standard input, which cannot be read again\n")
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(DEADLINE), 130)
+    def test_a_run_of_what_is_read_once_says_that_it_cannot_read_it_again(self):
+        os.mkfifo(self.path("job.fifo"))
+        for file, name in (("-", "standard input"), ("job.fifo", "job.fifo")):
+            with self.subTest(name):
+                process = self.start(file=file)
+                with open(self.path(file), "w", encoding="utf-8") if file != "-" else process.stdin as manifest:
+                    manifest.write(OWN % 1000)
+                for line in process.stderr:
+                    if "Running" in line or "run" in line:
+                        break
+                process.send_signal(signal.SIGUSR1)
+                said = next(line for line in process.stderr if line.startswith("Not resized"))
+                self.assertEqual(said, f"Not resized: the manifest came from {name}, which cannot be read again\n")
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.wait(DEADLINE), 130)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 #include "cli/manifest.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "cli/files.h"
 #include "common/contract.h"
@@ -94,6 +97,17 @@ TEST_CASE("what a local run cannot do is refused with the field") {
   CHECK(refusal({"spec=3"}, codes::kInvalidSpec).starts_with("job.yaml: spec"));
   CHECK(refusal({"metadata=3"}, codes::kInvalidSpec).starts_with("job.yaml: metadata"));
   CHECK(refusal({"nonsense"}, codes::kUsage).starts_with("--set nonsense"));
+}
+
+TEST_CASE("a job that comes through a pipe has its data where muster was started") {
+  const test::TemporaryDirectory directory;
+  const std::string pipe = directory.path + "/job.fifo";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::thread writer([&] { std::ofstream(pipe) << kOwn; });
+  const auto job = load_job(pipe, {});
+  writer.join();
+  REQUIRE_MESSAGE(job, job.error().message());
+  CHECK(job->directory == std::filesystem::current_path().string());
 }
 
 TEST_CASE("an image is ignored, and said so") {

@@ -1,12 +1,15 @@
 #include "cli/yaml_reader.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <string>
 
 #include "cli/files.h"
 #include "common/contract.h"
+#include "common/file.h"
 #include "common/rng.h"
 #include "tests/test_main.h"
 
@@ -175,6 +178,28 @@ TEST_CASE("ten thousand mutated manifests are read or refused, never more") {
   MESSAGE("accepted ", accepted, " of 10000");
   CHECK(accepted > 100);
   CHECK(accepted < 9'900);
+}
+
+TEST_CASE("a pipe is read once, however often it is asked for") {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+  const UniqueFd reader(ends[0]);
+  {
+    const UniqueFd writer(ends[1]);
+    REQUIRE(::write(writer.get(), "a: 1", 4) == 4);
+  }
+  const std::string path = "/dev/fd/" + std::to_string(reader.get());
+  CHECK(is_read_once(path));
+  read_ahead(path);
+  for (int i = 0; i < 2; ++i) {
+    const auto read = read_yaml_file(path);
+    REQUIRE_MESSAGE(read, read.error().message());
+    CHECK(*read == Json{{"a", 1}});
+  }
+  CHECK(is_read_once(kStandardInput));
+  for (const char* other : {"examples/digits.yaml", "/", "/nowhere/job.yaml"}) {
+    CHECK_FALSE(is_read_once(other));
+  }
 }
 
 TEST_CASE("a file that is not there is named with the system's words") {
