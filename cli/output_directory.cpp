@@ -27,31 +27,21 @@ constexpr std::size_t kMaxDifferences = 8;
 /// What the name of a checkpoint's directory begins with.
 constexpr std::string_view kCheckpointPrefix = "step-";
 
-/// What the model's bits do not depend on, and what a person changes between two runs of one job.
-/// Nothing of spec.training that a checkpoint is compared by (identity_of in
-/// worker/engine/identity.h) may stand here.
-const std::set<std::string>& free_fields() {
-  static const std::set<std::string> kFree = {"spec.worker.count",
-                                              "spec.worker.min",
-                                              "spec.worker.max",
-                                              "spec.worker.processes",
-                                              "spec.worker.threads",
-                                              "spec.worker.resources",
-                                              "spec.training.microBatchSize",
-                                              "spec.training.activations",
-                                              "spec.training.optimizerState",
-                                              "spec.training.buddies",
-                                              "spec.training.onNonFinite",
-                                              "spec.training.parallelism",
-                                              "spec.training.checkpoint",
-                                              "spec.training.evaluation",
-                                              "spec.restart",
-                                              "spec.suspend",
-                                              "spec.activeDeadlineSeconds",
-                                              "spec.ttlSecondsAfterFinished",
-                                              "spec.queueName",
-                                              "spec.priorityClassName"};
-  return kFree;
+/// Whether a person may change it between two runs of one job. Of a spec, what is trained and a
+/// worker's program make a job; all else says where, when and by how many, or is for pods alone.
+/// Of spec.training nothing that a checkpoint is compared by (identity_of in
+/// worker/engine/identity.h) may be free.
+bool is_free(const std::string& path) {
+  static const std::set<std::string> kOfJob = {
+      "spec.training", "spec.worker", "spec.worker.command", "spec.worker.args", "spec.worker.env"};
+  static const std::set<std::string> kFreeOfTraining = {
+      "spec.training.microBatchSize", "spec.training.activations", "spec.training.optimizerState",
+      "spec.training.buddies",        "spec.training.onNonFinite", "spec.training.parallelism",
+      "spec.training.checkpoint",     "spec.training.evaluation"};
+  const std::size_t dot = path.rfind('.');
+  const std::string above = dot == std::string::npos ? "" : path.substr(0, dot);
+  if (above == "spec" || above == "spec.worker") return !kOfJob.contains(path);
+  return kFreeOfTraining.contains(path);
 }
 
 bool is_length(const std::string& path) {
@@ -66,7 +56,7 @@ bool has_schedule(const Json& job) {
 
 void compare(const std::string& path, const Json& before, const Json& now, Length length,
              std::vector<std::string>& out) {
-  if (out.size() >= kMaxDifferences || before == now || free_fields().contains(path)) return;
+  if (out.size() >= kMaxDifferences || before == now || is_free(path)) return;
   if (length == Length::kFree && is_length(path)) return;
   if (!before.is_object() || !now.is_object()) {
     out.push_back(path.empty() ? "(whole)" : path);

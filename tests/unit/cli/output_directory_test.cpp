@@ -54,6 +54,27 @@ TEST_CASE("fields that change no bits may differ between two runs of a directory
   CHECK(differences(job(), Json(3)) == std::vector<std::string>{"(whole)"});
 }
 
+TEST_CASE("what is for pods, queues and schedulers alone makes no other job of a run") {
+  Json other = job();
+  for (const char* field : {"nodeSelector", "volumes", "tolerations", "envFrom"}) {
+    other["spec"]["worker"][field] = {{"a.b", "c"}};
+  }
+  other["spec"]["worker"]["image"] = "mine";
+  other["spec"]["worker"]["growsTo"] = "Max";
+  other["spec"]["worker"]["hostNetwork"] = true;
+  other["spec"]["worker"]["initContainers"] = {{{"name", "fetch"}}};
+  other["spec"]["topology"] = {{"required", "rack"}};
+  other["spec"]["scheduling"] = "Unplaced";
+  CHECK(differences(job(), other).empty());
+  CHECK(differences(other, job()).empty());
+  other["spec"]["worker"]["args"] = {"y"};
+  other["spec"]["worker"]["env"] = {{{"name", "A"}, {"value", "1"}}};
+  CHECK(differences(job(), other) ==
+        std::vector<std::string>{"spec.worker.args", "spec.worker.env"});
+  other["spec"]["worker"] = nullptr;
+  CHECK(differences(job(), other) == std::vector<std::string>{"spec.worker"});
+}
+
 TEST_CASE("fields of a training that no checkpoint is compared by may differ as well") {
   Json other = job();
   other["spec"]["worker"]["processes"] = 2;
