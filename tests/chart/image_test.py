@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The images as docker/build makes them from programs that are built already: size, settings, contents, digests.
+"""The images as docker/build makes them from programs that are built already (size, settings, contents, digests), and which it takes.
 
     tests/chart/image_test.py [--binaries DIR]     default build/release/bin
 """
@@ -76,15 +76,66 @@ def build(directory, *arguments):
     return done.stdout
 
 
-def setUpModule():
-    if os.getuid() != 0 or shutil.which("buildah") is None:
-        print("skipped: images were not built: that needs root and buildah")
-        raise unittest.SkipTest("needs root and buildah")
+class ProgramsTest(unittest.TestCase):
+    """docker/build in a tree of its own, with tools that do nothing but tell."""
+
+    def put(self, name, text):
+        path = os.path.join(self.tree, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
+    def setUp(self):
+        self.tree = tempfile.mkdtemp(prefix="muster-docker-")
+        self.addCleanup(shutil.rmtree, self.tree, ignore_errors=True)
+        with open(os.path.join(ROOT, "docker/build"), encoding="utf-8") as file:
+            self.put("docker/build", file.read())
+        self.put("docker/rootfs", '#!/bin/sh\nmkdir -p "$2" && cp "$1" "$2/program"\n')
+        self.put("CMakeLists.txt", "project(muster VERSION 0.1.0 LANGUAGES CXX)\n")
+        self.put("tools/id", "#!/bin/sh\necho 0\n")
+        self.put("tools/cmake", """#!/bin/sh
+mkdir -p build/release/bin
+for program in muster-operator muster-worker; do echo new > build/release/bin/$program; done
+""")
+        self.put("tools/buildah", """#!/bin/sh
+for word; do
+  case "$word" in
+    root=*) cat "${word#root=}/rootfs/program" >> taken ;;
+    oci-archive:*) path=${word#oci-archive:}; : > "${path%%:*}" ;;
+  esac
+done
+""")
+
+    def taken(self, *arguments):
+        done = subprocess.run([os.path.join(self.tree, "docker/build"), *arguments], stdin=subprocess.DEVNULL, timeout=60, text=True,
+                              env={**os.environ, "PATH": f"{self.tree}/tools:{os.environ['PATH']}"},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with open(os.path.join(self.tree, "taken"), encoding="utf-8") as file:
+            return file.read().split()
+
+    def test_programs_of_another_day_are_built_again_before_they_are_packed(self):
+        for file in ("build.ninja", "bin/muster-operator", "bin/muster-worker"):
+            self.put("build/release/" + file, "old\n")
+        self.assertEqual(self.taken(), ["new", "new"])
+
+    def test_programs_that_are_not_there_are_built(self):
+        self.assertEqual(self.taken(), ["new", "new"])
+
+    def test_programs_that_are_named_are_taken_as_they_are(self):
+        for program in ("muster-operator", "muster-worker"):
+            self.put("mine/" + program, "mine\n")
+        self.assertEqual(self.taken("--binaries", "mine"), ["mine", "mine"])
+        self.assertFalse(os.path.exists(os.path.join(self.tree, "build/release")))
 
 
 class ImageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if os.getuid() != 0 or shutil.which("buildah") is None:
+            print("skipped: images were not built: that needs root and buildah")
+            raise unittest.SkipTest("needs root and buildah")
         cls.directory = tempfile.mkdtemp(prefix="muster-images-")
         cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
         print(build(cls.directory), end="")
