@@ -48,8 +48,8 @@ class Proof {
   int run();
 
  private:
-  /// Split as the job says, or with the whole model in each process.
-  Result<LocalJob> load(int workers, int least, bool is_split) const;
+  /// With what both runs have, and what one of them has.
+  Result<LocalJob> load(int workers, int least, const std::vector<std::string>& own) const;
   Result<int> least_workers();
   Status start();
   void follow();
@@ -77,10 +77,10 @@ class Proof {
   std::optional<seconds> hung_for_;
 };
 
-Result<LocalJob> Proof::load(int workers, int least, bool is_split) const {
+Result<LocalJob> Proof::load(int workers, int least, const std::vector<std::string>& own) const {
   const int most = *std::max_element(options_.sizes.begin(), options_.sizes.end());
   std::vector<std::string> overrides = options_.overrides;
-  if (!is_split) overrides.push_back("spec.training.parallelism={}");
+  overrides.insert(overrides.end(), own.begin(), own.end());
   overrides.push_back("spec.worker.count=" + std::to_string(workers));
   overrides.push_back("spec.worker.min=" + std::to_string(least));
   overrides.push_back("spec.worker.max=" + std::to_string(most));
@@ -116,9 +116,11 @@ Result<int> Proof::least_workers() {
 
 Status Proof::start() {
   MUSTER_ASSIGN_OR_RETURN(const int least, least_workers());
-  MUSTER_ASSIGN_OR_RETURN(LocalJob calm, load(1, 1, false));
-  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed,
-                          load(options_.sizes.front(), least, !leaves_split_open_));
+  const std::string whole = "spec.training.parallelism={}";
+  MUSTER_ASSIGN_OR_RETURN(LocalJob calm, load(1, 1, {whole, "spec.worker.processes=1"}));
+  const std::vector<std::string> own =
+      leaves_split_open_ ? std::vector{whole} : std::vector<std::string>{};
+  MUSTER_ASSIGN_OR_RETURN(LocalJob disturbed, load(options_.sizes.front(), least, own));
   const std::string output =
       options_.output.empty() ? "muster-out/prove-" + calm.job.meta.name : options_.output;
   MUSTER_RETURN_IF_ERROR(check_paths(calm, output));

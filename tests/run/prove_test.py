@@ -5,12 +5,13 @@
 """
 
 import gzip
+import json
 import os
 import shutil
 import sys
 import unittest
 
-from run_test import GOLDEN_CNN, RunTest
+from run_test import GOLDEN_CNN, RunTest, read
 
 
 class Prove(RunTest):
@@ -81,6 +82,9 @@ class Prove(RunTest):
             self.assertEqual(code, 0, out + err)
             self.assertIn("\nEQUAL: ", out)
             self.assertEqual("mode is Auto: both runs have whole copies" in err, is_open, err)
+            for side, processes in [("undisturbed", 1), ("disturbed", 2)]:
+                job = json.loads(read(self.path(f"muster-out/prove-digits/{side}/job.json")))
+                self.assertEqual(job["spec"]["worker"]["processes"], processes, side)
 
 
 if __name__ == "__main__":
