@@ -158,16 +158,26 @@ std::vector<pid_t> children() {
   return found;
 }
 
+/// Who was there before a guard. Their own children, once adopted, are known by the process group:
+/// a ChildProcess is in one of its own, with what it starts.
+struct Others {
+  std::set<pid_t> children, groups;
+
+  bool contains(pid_t pid) const {
+    return children.contains(pid) || groups.contains(::getpgid(pid));
+  }
+};
+
 /// Gives the children that are to die. Whoever may not be killed, as a program of another user's
 /// rights, is spared from then on: nobody knows when it ends.
-std::vector<pid_t> kill_all_but(std::set<pid_t>& spared) {
+std::vector<pid_t> kill_all_but(Others& spared) {
   std::vector<pid_t> dying;
   for (const pid_t pid : children()) {
     if (spared.contains(pid)) continue;
     if (::kill(pid, SIGKILL) == 0) {
       dying.push_back(pid);
     } else {
-      spared.insert(pid);
+      spared.children.insert(pid);
     }
   }
   return dying;
@@ -184,7 +194,7 @@ struct Family {
   int guards = 0;           // guarded by mutex
   /// Children that were there before the first guard, as a shell's process substitution is. Nobody
   /// reaps them here, so their numbers stay theirs. Guarded by mutex.
-  std::set<pid_t> before;
+  Others before;
 };
 
 Family& family() {
@@ -223,7 +233,7 @@ std::set<pid_t> kill_orphans(std::string_view variable, const std::set<pid_t>& d
   std::set<pid_t> left;
   if (family().guards == 0) return left;
   for (const pid_t pid : children()) {
-    if (family().started.contains(pid) || family().before.contains(pid)) continue;
+    if (family().started.contains(pid) || family().before.children.contains(pid)) continue;
     if (::waitpid(pid, nullptr, WNOHANG) == pid) continue;
     if (!dying.contains(pid) && !has_variable(pid, variable)) continue;
     if (::kill(pid, SIGKILL) == 0) left.insert(pid);
@@ -296,17 +306,18 @@ OrphanGuard::OrphanGuard() {
   if (family().guards++ == 0) {
     // Before anybody can be adopted.
     const std::vector<pid_t> there = children();
-    family().before = {there.begin(), there.end()};
+    family().before = {{there.begin(), there.end()}, {::getpgrp()}};
+    for (const pid_t pid : there) family().before.groups.insert(::getpgid(pid));
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
 OrphanGuard::~OrphanGuard() {
-  std::set<pid_t> spared;
+  Others spared;
   {
     const std::lock_guard lock(family().mutex);
     spared = family().before;
-    if (--family().guards == 0) family().before.clear();
+    if (--family().guards == 0) family().before = {};
   }
   // Those that end leave their own children to this process.
   for (std::vector<pid_t> dying = kill_all_but(spared); !dying.empty();

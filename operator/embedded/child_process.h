@@ -48,8 +48,9 @@ class ChildProcess {
 
 /// What a process leaves behind, in whatever group or session, becomes a child of this one while
 /// this lives, and is killed with it. For a program whose children are all started and reaped
-/// within its life. Children that were there before it are let alone, and so is whoever may not be
-/// killed. Blocks: in its end, until the last of the others is gone.
+/// within its life. Children that were there before it are let alone, what they leave in their
+/// process groups and in this process's own, and whoever may not be killed. Blocks: in its end,
+/// until the last of the others is gone.
 /// What of it dies or is killed earlier: end_orphans_of().
 class OrphanGuard {
  public:

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <string>
 
 namespace muster::embedded {
@@ -143,6 +144,22 @@ TEST_CASE("a child that was there before the guard is none of its orphans") {
   CHECK(::kill(before, SIGKILL) == 0);
   CHECK(::waitpid(-1, nullptr, 0) == before);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+}
+
+TEST_CASE("what a child that was there before the guard leaves behind is none of its orphans") {
+  // As a shell's process substitution does that has something run on.
+  FILE* const before = ::popen("sleep 1000 > /dev/null & echo $$ $!; wait", "r");
+  REQUIRE(before != nullptr);
+  int shell = -1, left = -1;
+  REQUIRE(std::fscanf(before, "%d %d", &shell, &left) == 2);
+  {
+    const OrphanGuard guard;
+    CHECK(::kill(shell, SIGKILL) == 0);
+    ::pclose(before);
+  }
+  CHECK(::waitpid(left, nullptr, WNOHANG) == 0);  // it lives, and was adopted
+  CHECK(::kill(left, SIGKILL) == 0);
+  CHECK(::waitpid(left, nullptr, 0) == left);
 }
 
 TEST_CASE("a program that cannot be started is named with the system's words") {
