@@ -122,7 +122,8 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
                                      const std::vector<const api::Pod*>& pods, WallTime now) {
   const api::TrainingJobStatus& status = job.status;
   QueueHolder holder{job.meta.key(), turn, api::pod_resources(job.spec.worker), 1, {}, {}};
-  holder.min = std::max(1, job.spec.worker.min);
+  holder.min = least_to_start(job);
+  holder.count = std::max(holder.min, job.spec.worker.count);
   holder.uid = job.meta.uid;
   holder.processes = std::max(1, job.spec.worker.processes);
   holder.together = workers_together(job);

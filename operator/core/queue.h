@@ -56,7 +56,7 @@ struct QueueHolder {
   api::ObjectKey job;
   QueueTurn turn;
   api::Resources per_worker;
-  int min = 1;
+  int min = 1;                    ///< fewest workers that it starts with
   std::vector<HeldSlot> slots;    ///< its places, ascending
   std::vector<HeldSlot> leaving;  ///< pods of places that it has no more
   std::string uid{};
@@ -64,6 +64,7 @@ struct QueueHolder {
   int shrinks_to = 0;
   int processes = 1;   ///< of a worker
   int together = 1;    ///< it can use a multiple of so many workers
+  int count = 1;       ///< workers that it wishes for at its start
   WallTime started{};  ///< since when it has places
   /// For how long; absent: it has not started.
   std::optional<seconds> ran{};

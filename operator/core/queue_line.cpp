@@ -16,7 +16,23 @@ bool is_sooner(const LineTurn& a, const LineTurn& b) {
   return a.priority != b.priority ? a.priority > b.priority : is_older(a, b);
 }
 
+bool borrows(const LineTurn& turn, const QuotaLedger& ledger) {
+  return ledger.workers_within_nominal(turn.queue, turn.per_worker) < turn.min;
+}
+
 }  // namespace
+
+LineRank line_rank(const LineTurn& turn, const QuotaLedger& ledger) {
+  return {borrows(turn, ledger), ledger.share_with(turn.queue, turn.per_worker, turn.min)};
+}
+
+bool comes_before(const LineTurn& a, const LineRank& of_a, const LineTurn& b,
+                  const LineRank& of_b) {
+  if (of_a.borrows != of_b.borrows) return of_b.borrows;
+  if (a.priority != b.priority) return a.priority > b.priority;
+  if (of_a.share != of_b.share) return of_a.share < of_b.share;
+  return is_older(a, b);
+}
 
 QueueLine::QueueLine(std::vector<LineTurn> turns, const QuotaLedger& ledger, CanStart can_start)
     : ledger_(ledger),
@@ -43,13 +59,8 @@ bool QueueLine::waits(int queue) const {
   return done_[place_of(queue)] < by_queue_[place_of(queue)].size();
 }
 
-bool QueueLine::comes_before(int a, int b) const {
-  const Rank &of_a = ranks_[place_of(a)], &of_b = ranks_[place_of(b)];
-  if (of_a.borrows != of_b.borrows) return of_b.borrows;
-  const LineTurn &turn_a = head(a), &turn_b = head(b);
-  if (turn_a.priority != turn_b.priority) return turn_a.priority > turn_b.priority;
-  if (of_a.share != of_b.share) return of_a.share < of_b.share;
-  return is_older(turn_a, turn_b);
+bool QueueLine::is_before(int a, int b) const {
+  return comes_before(head(a), ranks_[place_of(a)], head(b), ranks_[place_of(b)]);
 }
 
 void QueueLine::advance(int queue) {
@@ -58,7 +69,7 @@ void QueueLine::advance(int queue) {
 }
 
 void QueueLine::pass_over(int queue) {
-  while (waits(queue) && borrows(head(queue)) && !is_judged_[place_of(queue)]) {
+  while (waits(queue) && borrows(head(queue), ledger_) && !is_judged_[place_of(queue)]) {
     const LineTurn& turn = head(queue);
     if (can_start_(turn)) {
       is_judged_[place_of(queue)] = true;
@@ -71,16 +82,14 @@ void QueueLine::pass_over(int queue) {
 
 void QueueLine::rank(int queue) {
   pass_over(queue);
-  if (!waits(queue)) return;
-  const LineTurn& turn = head(queue);
-  ranks_[place_of(queue)] = {borrows(turn), ledger_.share_with(queue, turn.per_worker, turn.min)};
+  if (waits(queue)) ranks_[place_of(queue)] = line_rank(head(queue), ledger_);
 }
 
 void QueueLine::find_first(int cohort) {
   int& first = first_[place_of(cohort)];
   first = -1;
   for (const int queue : ledger_.members_of(cohort)) {
-    if (waits(queue) && (first < 0 || comes_before(queue, first))) first = queue;
+    if (waits(queue) && (first < 0 || is_before(queue, first))) first = queue;
   }
 }
 

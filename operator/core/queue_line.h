@@ -25,6 +25,15 @@ struct LineTurn {
   std::int64_t min = 1;  ///< fewest workers that may start
 };
 
+/// Where a turn stands among those of other queues of its cohort, by what the ledger says now.
+struct LineRank {
+  bool borrows = false;
+  double share = 0;
+};
+LineRank line_rank(const LineTurn& turn, const QuotaLedger& ledger);
+/// Of two queues of a cohort.
+bool comes_before(const LineTurn& a, const LineRank& of_a, const LineTurn& b, const LineRank& of_b);
+
 class QueueLine {
  public:
   /// Whether a gang could start were everything empty; asked once for each at most.
@@ -44,20 +53,13 @@ class QueueLine {
   bool others_wait(int queue) const;
 
  private:
-  struct Rank {
-    bool borrows = false;
-    double share = 0;
-  };
   const LineTurn& head(int queue) const;
   bool waits(int queue) const;
-  bool comes_before(int a, int b) const;
+  bool is_before(int a, int b) const;
   void advance(int queue);
   void rank(int queue);
   void find_first(int cohort);
   void pass_over(int queue);
-  bool borrows(const LineTurn& turn) const {
-    return ledger_.workers_within_nominal(turn.queue, turn.per_worker) < turn.min;
-  }
 
   const QuotaLedger& ledger_;
   CanStart can_start_;
@@ -65,7 +67,7 @@ class QueueLine {
   std::vector<std::vector<LineTurn>> by_queue_;
   std::vector<std::size_t> done_;  ///< by queue
   std::vector<bool> is_judged_;    ///< by queue: can_start_ has said yes of its head
-  std::vector<Rank> ranks_;        ///< of each queue's head
+  std::vector<LineRank> ranks_;    ///< of each queue's head
   std::vector<bool> is_old_;       ///< by cohort: all of its ranks
   int moved_ = -1;                 ///< the queue whose rank alone is old; -1: none
   std::vector<int> first_;         ///< queue whose head is next, by cohort; -1: none waits

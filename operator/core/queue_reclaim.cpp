@@ -21,6 +21,15 @@ constexpr int kSparedTried = 256;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+LineTurn line_turn(int queue, const QueueTurn& turn, const api::ObjectKey& job) {
+  LineTurn made;
+  made.queue = queue;
+  made.priority = turn.priority;
+  made.created = turn.created;
+  made.job = job;
+  return made;
+}
+
 }  // namespace
 
 bool Reclaim::Lender::is_beyond() const {
@@ -97,7 +106,9 @@ void Reclaim::set_workers(Lender& lender, int workers) {
   ledger_.charge(lender.queue, lender.amounts, workers - lender.kept);
   while (lender.kept != workers) {
     const bool leaves = lender.kept > workers;
-    const int node = lender.nodes[at(leaves ? --lender.kept : lender.kept++)];
+    const std::size_t place = at(leaves ? --lender.kept : lender.kept++);
+    // Who comes back may have more than it had, and nobody knows where.
+    const int node = place < lender.nodes.size() ? lender.nodes[place] : -1;
     if (node >= 0) rooms_.inventory().take(node, lender.numbered, leaves ? -1 : 1);
   }
 }
@@ -122,7 +133,59 @@ void Reclaim::start(int queue, const WaitingGang& gang, const GangPlacement& pla
   for (const auto& node : placement.node_of_slot) rooms_.take(node, gang.per_worker);
 }
 
+/// With how many workers a job that is preempted has started again when the head's turn comes: as
+/// the pass would have it, which gives what is a queue's own to whoever comes first there.
+int Reclaim::back_before(const Head& head, const Lender& lender) const {
+  const QueueHolder& holder = *lender.holder;
+  const bool is_behind = lender.queue == head.queue ||
+                         ledger_.cohort_of(lender.queue) != ledger_.cohort_of(head.queue);
+  const Queue& queue = *queues_.at(holder.turn.queue);
+  if (is_behind || !why_not_taken(queue, holder.job.namespace_name).empty()) return 0;
+  LineTurn turn = line_turn(lender.queue, holder.turn, holder.job);
+  turn.per_worker = lender.amounts;
+  turn.min = holder.min;
+  LineTurn of_head = line_turn(head.queue, head.gang.turn, head.gang.job);
+  of_head.per_worker = amounts_of(head.gang.per_worker);
+  of_head.min = head.gang.min;
+  const LineRank rank = line_rank(turn, ledger_);
+  if (rank.borrows || !comes_before(turn, rank, of_head, line_rank(of_head, ledger_))) return 0;
+  std::int64_t within = ledger_.workers_within(lender.queue, lender.amounts, Place::kFirst);
+  within = std::min(within, ledger_.workers_within_nominal(lender.queue, lender.amounts));
+  within = std::min<std::int64_t>(within, holder.count);
+  return within < holder.min ? 0 : static_cast<int>(within - within % holder.together);
+}
+
+/// While it lives, those that are preempted and come back before the head have what they come back
+/// with; where they stood, as they may again.
+struct Reclaim::ComingBack {
+  ComingBack(Reclaim& all, const Head& head) : reclaim(all) {
+    if (head.queue < 0) return;
+    for (Lender& one : all.lenders_) {
+      if (one.kept == 0) back.push_back(&one);
+    }
+    std::stable_sort(back.begin(), back.end(), [](const Lender* a, const Lender* b) {
+      const QueueTurn &of_a = a->holder->turn, &of_b = b->holder->turn;
+      if (of_a.priority != of_b.priority) return of_a.priority > of_b.priority;
+      return of_a.created < of_b.created;
+    });
+    for (Lender* one : back) all.set_workers(*one, all.back_before(head, *one));
+  }
+  ComingBack(const ComingBack&) = delete;
+  ComingBack& operator=(const ComingBack&) = delete;
+  ~ComingBack() {
+    for (Lender* one : back) reclaim.set_workers(*one, 0);
+  }
+
+  Reclaim& reclaim;
+  std::vector<Lender*> back{};
+};
+
 bool Reclaim::starts(const Claim& claim) {
+  const ComingBack back(*this, claim.head);
+  return has_quota(claim) && has_place(claim);
+}
+
+bool Reclaim::has_quota(const Claim& claim) const {
   const WaitingGang& gang = claim.head.gang;
   const ResourceAmounts amounts = amounts_of(gang.per_worker);
   const int queue = claim.head.queue;
@@ -130,7 +193,11 @@ bool Reclaim::starts(const Claim& claim) {
     return false;
   }
   const bool must_own = claim.right == Right::kOwn;
-  if (must_own && ledger_.workers_within_nominal(queue, amounts) < gang.min) return false;
+  return !must_own || ledger_.workers_within_nominal(queue, amounts) >= gang.min;
+}
+
+bool Reclaim::has_place(const Claim& claim) {
+  const WaitingGang& gang = claim.head.gang;
   WaitingGang least = gang;
   least.count = gang.min;
   const auto caps = claim.head.caps(rooms_);
@@ -149,6 +216,7 @@ bool Reclaim::starts(const Claim& claim, int workers) {
 }
 
 void Reclaim::promise(const Head& head) {
+  const ComingBack back(*this, head);
   WaitingGang least = head.gang;
   least.count = head.gang.min;
   const auto caps = head.caps(rooms_);
@@ -289,7 +357,8 @@ std::vector<Reclaim::Lender*> Reclaim::victims(const Claim& claim) {
 bool Reclaim::starts_without_rest(const Search& search, std::size_t next) {
   const std::vector<int> before = kept();
   for (std::size_t i = next; i < search.among.size(); ++i) set_workers(*search.among[i], 0);
-  const bool found = starts(search.claim);
+  // Who comes back is left out: of all of them it may be another than of a few, and a larger one.
+  const bool found = has_quota(search.claim) && has_place(search.claim);
   restore(before);
   return found;
 }

@@ -10,7 +10,8 @@
 // Then elastic jobs shrink, down to their least, which costs nothing; of them no worker leaves that
 // could stay. Only where that is not enough are jobs preempted: of the lowest
 // priorities that suffice those that lose least work together (processes times the time since the
-// last checkpoint), then the fewest. Who has not run for the least time of its queue, or was
+// last checkpoint), then the fewest. Who would start again before the head, within its queue's
+// nominal quota, leaves it only the rest. Who has not run for the least time of its queue, or was
 // preempted a while ago, is spared; the head, whose quota is kept from further borrowers, waits for
 // that at most.
 //
@@ -26,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "operator/core/queue_line.h"
 #include "operator/core/queue_quota.h"
 #include "operator/core/rooms.h"
 
@@ -72,7 +74,7 @@ class Reclaim {
     ResourceAmounts amounts;  ///< of a worker
     NumberedAmounts numbered;
     std::vector<int> nodes;  ///< of its places; -1: none, or one that is not there
-    int kept = 0;            ///< of its places, the first ones
+    int kept = 0;            ///< of its places, the first ones; 0: it is preempted
     seconds spared{0};       ///< so long it is not preempted
     bool is_beyond() const;  ///< its wish, with what it has kept
     std::int64_t lost() const;
@@ -87,6 +89,7 @@ class Reclaim {
     seconds spared_most{0};       ///< who is spared for longer is not preempted
   };
   struct Search;
+  struct ComingBack;
   /// Who is preempted, by what right, and what it costs: the highest priority, then the work.
   struct Found {
     Right right = Right::kOwn;
@@ -96,6 +99,9 @@ class Reclaim {
   };
 
   bool starts(const Claim& claim);
+  bool has_quota(const Claim& claim) const;
+  bool has_place(const Claim& claim);
+  int back_before(const Head& head, const Lender& lender) const;
   ResourceAmounts lacking(const Head& head) const;
   bool may_take(const Claim& claim, const Lender& from) const;
   bool may_shrink(const Claim& claim, const Lender& from) const;

@@ -157,16 +157,20 @@ bool are_whole_copies(const std::vector<int>& slots, int together) {
 
 }  // namespace
 
+int least_to_start(const api::TrainingJob& job) {
+  // Clamped, because schedule must be total on whatever it is given.
+  const int count = std::clamp(job.spec.worker.count, 1, 4096);
+  const bool is_whole = !api::kueue_queue_wanted(job).empty();
+  return is_whole ? count : std::clamp(job.spec.worker.min, 1, count);
+}
+
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   WaitingGang gang;
   gang.job = job.meta.key();
   gang.uid = job.meta.uid;
   gang.preempted_for_uid = job.status.taken_back.preempted_for_uid;
-  // Clamped, because schedule must be total on whatever it is given.
   gang.count = std::clamp(job.spec.worker.count, 1, 4096);
-  // A group of Kueue's has the size that it started with: whoever is left out never joins.
-  const bool is_fixed = !api::kueue_queue_wanted(job).empty();
-  gang.min = is_fixed ? gang.count : std::clamp(job.spec.worker.min, 1, gang.count);
+  gang.min = least_to_start(job);
   const int together = workers_together(job);
   if (gang.count % together == 0 && gang.min % together == 0) gang.together = together;
   if (!wish.slots.empty()) {

@@ -149,6 +149,10 @@ struct Schedule {
 /// Never gives a node more than is free on it, never part of a gang.
 Schedule schedule(const ClusterSnapshot& cluster);
 
+/// Fewest workers that its gang starts with. In a queue of Kueue all of them: whoever is left out
+/// of its group never joins.
+int least_to_start(const api::TrainingJob& job);
+
 /// The gang of a job as schedule needs it. `job` has a valid spec.
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
 

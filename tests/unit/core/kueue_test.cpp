@@ -174,6 +174,8 @@ TEST_CASE("an elastic job in a queue of Kueue starts with all of its workers or 
   CHECK(core::gang_of(job).min == 2);
   job.meta.labels[kQueueLabel] = "team";
   CHECK(core::gang_of(job).min == 4);
+  // And starts again so after it had to give way.
+  CHECK(core::holder_of(job, {}, {{0, 0, "", ""}}, {}, {})->min == 4);
   // One that is lost is replaced, whoever else is there.
   CHECK(core::gang_of(job, {{3}, {"a"}, false}).min == 1);
   // A TrainingQueue may hold it, too.

@@ -91,6 +91,7 @@ class QueueWorld {
                                job.gang.min, job.slots,     job.leaving};
       holder.uid = job.gang.uid;
       holder.together = job.gang.together;
+      holder.count = job.gang.count;
       holder.shrinks_to = job.is_elastic && !job.slots.empty() ? job.gang.min : 0;
       holder.beyond = job.beyond;
       holder.unsaved = job.unsaved;

@@ -49,11 +49,38 @@ std::int64_t nominal_of(const QueueWorld& world, const std::string& queue) {
 /// Highest priority of a victim, work lost, victims.
 using Cost = std::tuple<int, std::int64_t, std::size_t>;
 
-/// Whether these may be preempted for the head, one after the other, and it starts then.
+std::int64_t gpus_of(const WaitingGang& gang) { return gang.min * gang.per_worker.gpus; }
+
+/// Those of them, oldest first, that have their places again before the head, which is younger: as
+/// their queue's own.
+void bring_back(QueueWorld& world, std::vector<QueueJob*> victims, const WaitingGang& head) {
+  std::stable_sort(victims.begin(), victims.end(), [](const QueueJob* a, const QueueJob* b) {
+    const QueueTurn &of_a = a->gang.turn, &of_b = b->gang.turn;
+    if (of_a.priority != of_b.priority) return of_a.priority > of_b.priority;
+    return of_a.created < of_b.created;
+  });
+  std::int64_t all = 0;
+  for (const auto& queue : world.queues) all += queue.quota[0].nominal;
+  for (QueueJob* job : victims) {
+    const auto& queue = job->gang.turn.queue;
+    std::int64_t held = gpus_of(job->gang);
+    for (const auto& one : world.queues) held += world.held(one.name, kGpu);
+    const bool is_own =
+        held <= all && world.held(queue, kGpu) + gpus_of(job->gang) <= nominal_of(world, queue);
+    const bool head_borrows =
+        world.held(head.turn.queue, kGpu) + gpus_of(head) > nominal_of(world, head.turn.queue);
+    const bool is_first = head_borrows || job->gang.turn.priority >= head.turn.priority;
+    job->has_ended = queue == head.turn.queue || !is_own || !is_first;
+  }
+}
+
+/// Whether these may be preempted for the head, one after the other, and it starts then, whoever of
+/// them comes back before it.
 std::optional<Cost> cost_of(QueueWorld world, const std::vector<std::string>& victims,
                             const std::string& head, bool as_owner) {
   Cost cost{INT32_MIN, 0, victims.size()};
   const WaitingGang gang = world.job(head).gang;
+  std::vector<QueueJob*> sent;
   for (const auto& name : victims) {
     QueueJob& job = world.job(name);
     const auto& queue = job.gang.turn.queue;
@@ -64,10 +91,12 @@ std::optional<Cost> cost_of(QueueWorld world, const std::vector<std::string>& vi
     std::get<0>(cost) = std::max(std::get<0>(cost), job.gang.turn.priority);
     std::get<1>(cost) += lost_of(job);
     job.has_ended = true;
+    sent.push_back(&job);
   }
   const auto& queue = gang.turn.queue;
-  const std::int64_t needs = gang.min * gang.per_worker.gpus;
-  if (as_owner && world.held(queue, kGpu) + needs > nominal_of(world, queue)) return std::nullopt;
+  const bool borrows = world.held(queue, kGpu) + gpus_of(gang) > nominal_of(world, queue);
+  if (as_owner && borrows) return std::nullopt;
+  bring_back(world, sent, gang);
   world.pass();
   return world.runs(head) ? std::optional(cost) : std::nullopt;
 }
@@ -141,6 +170,40 @@ TEST_CASE("preempted is the cheapest set of all that there are, and nobody where
   CHECK(preempted > test::tries(150));
   CHECK(several > test::tries(40));
   CHECK(none > test::tries(100));
+}
+
+TEST_CASE("whoever is preempted, and comes back with less, leaves the head its room") {
+  int preempted = 0, back = 0;
+  for (int seed = 1; seed <= test::tries(2400); ++seed) {
+    CAPTURE(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
+    QueueWorld world = reclaim_world(rng);
+    world.add_node("roomy", 40);  // nobody knows where he comes back
+    for (int i = 0; i < 6; ++i) {
+      auto& job = reclaim_job(world, rng);
+      job.gang.count += static_cast<int>(rng.below(6));
+      ++world.clock;
+      world.pass();
+    }
+    std::erase_if(world.jobs, [](const QueueJob& job) { return job.slots.empty(); });
+    QueueJob& last = reclaim_job(world, rng);
+    last.gang.count = last.gang.min += static_cast<int>(rng.below(3));
+    last.gang.turn.priority = static_cast<int>(rng.below(4));
+    const std::string head = last.gang.job.name;
+    const auto taken = world.give_back();
+    if (taken.empty()) continue;
+    world.leave();
+    world.pass();
+    CHECK(world.runs(head));
+    for (const auto& [job, one] : taken) {
+      CHECK(one.workers == 0);
+      ++preempted;
+      back += world.runs(job.name) ? 1 : 0;
+    }
+  }
+  MESSAGE(preempted << " preempted, " << back << " are back");
+  CHECK(preempted > test::tries(100));
+  CHECK(back > test::tries(20));
 }
 
 TEST_CASE("nobody shrinks below its least, nor by a worker that could stay, and the head starts") {

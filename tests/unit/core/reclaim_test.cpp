@@ -254,6 +254,98 @@ TEST_CASE("what a borrower took is taken back by the higher priority, its own qu
   CHECK(world.taken().empty());
 }
 
+namespace {
+
+/// `lab` with four GPUs more, which product uses: research borrows four, of a third queue.
+QueueWorld lab_that_borrows() {
+  QueueWorld world = lab();
+  world.queues.push_back(make_queue("idle", 4, "lab"));
+  world.add_node("m", 4);
+  world.add_job("mine", "product", 4).gang.turn.priority = 10;
+  return world;
+}
+
+QueueJob& high_job(QueueWorld& world, int workers) {
+  QueueJob& high = world.add_job("high", "product", workers);
+  high.gang.turn.priority = 10;
+  return high;
+}
+
+}  // namespace
+
+TEST_CASE("nobody is preempted for what he has again, as his queue's own, before who borrows") {
+  QueueWorld world = lab_that_borrows();
+  world.add_job("wide", "research", 8).gang.min = 2;
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  high_job(world, 6);
+  CHECK(world.taken().empty());
+  // Four are borrowed.
+  world.job("high").gang.min = world.job("high").gang.count = 4;
+  CHECK(taken_from(world, "wide").workers == 0);
+  world.give_back();
+  world.leave();
+  CHECK(world.pass() == 2);
+  CHECK(world.job("wide").slots.size() == 4);
+  CHECK(world.runs("high"));
+  CHECK(world.taken().empty());
+}
+
+TEST_CASE("who does not come back, or comes after the head, leaves it all that he had") {
+  QueueWorld world = lab_that_borrows();
+  world.add_job("wide", "research", 8).gang.min = 2;
+  bool is_closed = false;
+  SUBCASE("as little does not do for him") { world.job("wide").gang.min = 5; }
+  SUBCASE("others of his queue have its own") {
+    world.job("wide").gang.count = 6;
+    world.job("wide").gang.min = 3;
+    world.add_job("other", "research", 2).gang.turn.priority = 10;
+  }
+  SUBCASE("his queue takes no jobs any more") { is_closed = true; }
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  if (is_closed) world.queues[1].closed = "it is being deleted";
+  high_job(world, 6);
+  CHECK(taken_from(world, "wide").workers == 0);
+}
+
+TEST_CASE("of several that would give way the first comes back, and the rest does not suffice") {
+  QueueWorld world = lab_that_borrows();
+  world.add_job("a", "research", 3);
+  world.add_job("b", "research", 4);
+  world.add_job("c", "research", 1).gang.turn.priority = 10;
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  high_job(world, 6);
+  CHECK(world.taken().empty());
+  world.job("high").gang.min = world.job("high").gang.count = 4;
+  CHECK(taken_from(world, "b").workers == 0);
+  CHECK(world.taken().size() == 1);
+}
+
+TEST_CASE("where nodes lack, too, nobody is preempted for what he has again before an owner") {
+  QueueWorld world = lab();
+  world.queues[0].quota[0].nominal = 6;  // and four of research's, on eight
+  world.add_job("wide", "research", 8).gang.min = 2;
+  world.pass();
+  REQUIRE(world.held("research", kGpu) == 8);
+  world.add_job("own", "product", 6);
+  CHECK(world.taken().empty());
+  SUBCASE("he leaves it enough") {
+    world.job("own").gang.min = 4;
+    CHECK(taken_from(world, "wide").workers == 0);
+  }
+  SUBCASE("it comes before him") {
+    world.job("own").gang.turn.priority = 1;
+    CHECK(taken_from(world, "wide").workers == 0);
+  }
+  world.give_back();
+  world.leave();
+  CHECK(world.pass() == 2);
+  CHECK(world.runs("own"));
+  CHECK(world.runs("wide"));
+}
+
 TEST_CASE("within a queue only a strictly higher priority preempts") {
   QueueWorld world;
   world.queues = {make_queue("research", 4)};
