@@ -17,6 +17,8 @@ namespace {
 constexpr seconds kAtOnce{20};
 /// Writes of the operator looked at until one end, before the rest of the way is run at once.
 constexpr int kMostWritesToAnEnd = 10'000;
+/// A status may hold any number: what is past between two looks is no longer.
+constexpr std::int64_t kMostPastSeconds = 10LL * 366 * 24 * 3600;
 
 /// Times that lie in the past of whoever wrote them.
 constexpr std::array<std::string_view, 7> kPastTimes{
@@ -40,7 +42,7 @@ void note_times(const Json& json, std::optional<WallTime>& newest) {
   }
 }
 
-/// When a running job ends by its own word, or at the latest by its deadline.
+/// When a running job ends by its own word, or at the latest by its deadline; if nobody stops it.
 std::optional<WallTime> end_of(const api::TrainingJob& job) {
   std::optional<WallTime> end;
   const auto& progress = job.status.progress;
@@ -49,6 +51,19 @@ std::optional<WallTime> end_of(const api::TrainingJob& job) {
   }
   if (const auto over = runtime::deadline_of(job)) end = std::min(end.value_or(*over), *over);
   return end;
+}
+
+/// A run that says when it ends, as it was when somebody looked first.
+struct KnownRun {
+  WallTime end, start;
+  std::int64_t past_active = 0;
+};
+
+/// When it ends now: what was left of it when it was stopped begins with its next start.
+WallTime end_now(const KnownRun& run, const api::TrainingJob& job) {
+  const seconds past(std::clamp<std::int64_t>(job.status.past_active_seconds - run.past_active, 0,
+                                              kMostPastSeconds));
+  return run.end + (job.status.start_time.value_or(run.start) - run.start) - past;
 }
 
 bool holds_places(const api::TrainingJob& job) {
@@ -103,6 +118,7 @@ class Forecaster {
         what_if_(cluster.now, runtime::WhatIf::NewPods::kImplied,
                  cluster.prices ? &*cluster.prices : nullptr) {
     for (const Json& object : cluster.objects) what_if_.put(object);
+    know_runs();
   }
   PlanForecast plan(Json manifest);
   Result<PlanForecast> wait(const api::ObjectKey& job);
@@ -111,9 +127,13 @@ class Forecaster {
   void look_ahead();
   bool settles();
   void note_displaced();
+  void know_runs();
+  void know_run(const api::ObjectKey& key, const api::TrainingJob& job, WallTime end);
+  void follow_runs();
   void await_ends();
-  bool starts_before(WallTime end);
-  bool has_given_way(const api::ObjectKey& key) const;
+  std::optional<std::pair<WallTime, api::ObjectKey>> next_end() const;
+  bool starts_with_write(WallTime end, int writes);
+  bool starts_before_next_end();
   void tell_cost();
   api::TrainingJob planned() const { return what_if_.job(key_).value_or(api::TrainingJob{}); }
 
@@ -121,12 +141,15 @@ class Forecaster {
   runtime::WhatIf what_if_;
   api::ObjectKey key_;
   std::map<api::ObjectKey, int> workers_before_;
+  std::map<api::ObjectKey, KnownRun> runs_;  ///< also of jobs that have given way since
+  std::map<api::ObjectKey, WallTime> ends_;  ///< of those of them that have places
   PlanForecast forecast_;
 };
 
 /// Whether the planned job has places once the operator has done what it does at once.
 bool Forecaster::settles() {
   what_if_.run(kAtOnce);
+  follow_runs();
   return holds_places(planned());
 }
 
@@ -161,7 +184,11 @@ Result<PlanForecast> Forecaster::wait(const api::ObjectKey& job) {
 void Forecaster::look_ahead() {
   forecast_.starts_now = settles();
   forecast_.why = admitted_message(planned());
-  if (!forecast_.starts_now) await_ends();
+  if (forecast_.starts_now) {
+    forecast_.awaited.clear();
+  } else {
+    await_ends();
+  }
   forecast_.job = planned();
 }
 
@@ -183,58 +210,104 @@ void Forecaster::note_displaced() {
   }
 }
 
-/// Runs up to `end`, or until the planned job has places before then.
-bool Forecaster::starts_before(WallTime end) {
-  for (int writes = 0; what_if_.now() < end; ++writes) {
-    const auto left = std::chrono::ceil<seconds>(end - what_if_.now());
-    what_if_.take_written();
-    if (writes == kMostWritesToAnEnd) {
-      what_if_.run(left);
-      break;
+void Forecaster::know_run(const api::ObjectKey& key, const api::TrainingJob& job, WallTime end) {
+  const WallTime start = job.status.start_time.value_or(what_if_.now());
+  runs_.emplace(key, KnownRun{end, start, job.status.past_active_seconds});
+  ends_.emplace(key, end);
+}
+
+/// Of the cluster as it was read.
+void Forecaster::know_runs() {
+  for (const auto& [key, job] : what_if_.jobs()) {
+    const auto end = holds_places(job) ? end_of(job) : std::nullopt;
+    if (end) know_run(key, job, *end);
+  }
+}
+
+/// Who was stopped ends later, who is over has ended, and who starts is over by its deadline: what
+/// it has said of itself is of an earlier run.
+void Forecaster::follow_runs() {
+  for (const api::ObjectKey& key : what_if_.take_written()) {
+    if (key == key_) continue;
+    const auto job = what_if_.job(key);
+    const bool runs = job && holds_places(*job);
+    const auto run = runs_.find(key);
+    ends_.erase(key);
+    if (run == runs_.end()) {
+      const auto end = runs ? runtime::deadline_of(*job) : std::nullopt;
+      if (end) know_run(key, *job, *end);
+    } else if (runs) {
+      ends_.emplace(key, end_now(run->second, *job));
+    } else if (!job || job->status.finished()) {
+      runs_.erase(run);
+      forecast_.awaited.push_back(key);
     }
+  }
+}
+
+std::optional<std::pair<WallTime, api::ObjectKey>> Forecaster::next_end() const {
+  std::optional<std::pair<WallTime, api::ObjectKey>> next;
+  for (const auto& [key, end] : ends_) {
+    if (!next || end < next->first) next.emplace(end, key);
+  }
+  return next;
+}
+
+/// Runs up to the operator's next write, at most to `end`: whether the planned job has places then.
+/// `writes`: so many were looked at one by one on the way there.
+bool Forecaster::starts_with_write(WallTime end, int writes) {
+  const auto left = std::chrono::ceil<seconds>(end - what_if_.now());
+  if (writes < kMostWritesToAnEnd) {
     what_if_.run_to_write(left);
-    if (what_if_.now() >= end || !holds_places(planned())) continue;
-    forecast_.starts_at = what_if_.now();
-    return true;
+  } else {
+    what_if_.run(left);
+  }
+  follow_runs();
+  if (!holds_places(planned())) return false;
+  forecast_.starts_at = what_if_.now();
+  return true;
+}
+
+/// The same up to the next known end, which may be put off on the way, or be another's. While none
+/// is known, until whoever is spared now may have given way.
+bool Forecaster::starts_before_next_end() {
+  WallTime known_at = what_if_.now();
+  for (int writes = 0; writes <= kMostWritesToAnEnd; ++writes) {
+    const auto next = next_end();
+    if (next) known_at = what_if_.now();
+    const WallTime end = next ? next->first : known_at + what_if_.longest_sparing();
+    if (end <= what_if_.now()) return false;
+    if (starts_with_write(end, writes)) return true;
   }
   return false;
 }
 
-/// Its end, when that comes, gives nothing back.
-bool Forecaster::has_given_way(const api::ObjectKey& key) const {
-  const auto job = what_if_.job(key);
-  return job && !job->status.finished() && !holds_places(*job);
-}
-
 void Forecaster::await_ends() {
-  std::vector<std::pair<WallTime, api::ObjectKey>> ends;
   std::set<api::ObjectKey> runs;
   for (const auto& [key, job] : what_if_.jobs()) {
     if (key == key_ || !holds_places(job)) continue;
     runs.insert(key);
-    if (const auto end = end_of(job)) {
-      ends.emplace_back(*end, key);
-    } else {
-      forecast_.unending.push_back(key);
-    }
+    if (!runs_.contains(key)) forecast_.unending.push_back(key);
   }
-  std::sort(ends.begin(), ends.end());
-  if (ends.size() > kMostPlanEnds) ends.resize(kMostPlanEnds);
-  for (const auto& [end, key] : ends) {
-    if (starts_before(end)) return;
-    if (has_given_way(key)) continue;
+  for (int ends = 0; ends < kMostPlanEnds; ++ends) {
+    if (starts_before_next_end()) return;
+    const auto next = next_end();
+    if (!next) break;
+    const api::ObjectKey& key = next->second;
     what_if_.end_job(key);
+    runs_.erase(key);
+    ends_.erase(key);
     forecast_.awaited.push_back(key);
     const WallTime at = what_if_.now();
     if (!settles()) continue;
     forecast_.starts_at = at;
     return;
   }
-  if (starts_before(what_if_.now() + what_if_.longest_sparing())) return;
   forecast_.awaited.clear();
   // Who waits longer has got what became free.
   for (const auto& [key, job] : what_if_.jobs()) {
-    if (key != key_ && holds_places(job) && !runs.contains(key)) forecast_.unending.push_back(key);
+    const bool is_known = runs.contains(key) || runs_.contains(key);
+    if (key != key_ && holds_places(job) && !is_known) forecast_.unending.push_back(key);
   }
 }
 

@@ -322,6 +322,33 @@ TEST_CASE("a job starts when another may be made to give way, and not with the n
   CHECK(told.displaced[0].job == api::ObjectKey{"lab", "borrower"});
 }
 
+TEST_CASE("a job that gives way ends later, by as long as it waits to start again") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  saved.queue("product", 4, "lab");
+  saved.queue("research", 0, "lab");
+  SUBCASE("it gives way at once") {}
+  SUBCASE("it gives way later") {
+    // Of these 100 s are left to run.
+    saved.cluster.objects.back()["spec"]["preemption"] = {{"minimumRunSeconds", 3700}};
+  }
+  saved.running("borrower", "a", 4, 600, "research");  // 540 s are left of it
+  Json own = SavedCluster::manifest("own", 4, "product");
+  own["metadata"].update({{"uid", "uid-own"},
+                          {"resourceVersion", "3"},
+                          {"generation", 1},
+                          {"creationTimestamp", "2026-11-21T11:59:00Z"}});
+  own["spec"]["activeDeadlineSeconds"] = 300;
+  saved.cluster.objects.push_back(std::move(own));
+
+  const PlanForecast told = saved.plan(SavedCluster::manifest("next", 4, "research"));
+
+  REQUIRE(told.starts_at);
+  CHECK(*told.starts_at >= kReadAt + seconds(835));
+  CHECK(*told.starts_at <= kReadAt + seconds(860));
+  CHECK(told.awaited == std::vector<api::ObjectKey>{{"lab", "own"}, {"lab", "borrower"}});
+}
+
 TEST_CASE("a pod that is starting will have started, however far a plan looks ahead") {
   SavedCluster saved;
   saved.node("a", "r1");
