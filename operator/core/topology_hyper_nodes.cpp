@@ -7,24 +7,46 @@
 #include "operator/core/topology_sources.h"
 
 namespace muster::core {
-namespace {
 
-constexpr std::size_t kMaxHyperNodes = 20'000;
-constexpr std::size_t kMaxMembers = 20'000;
-constexpr std::size_t kMaxPatternBytes = 256;
-constexpr std::int64_t kMaxTier = 1'000;
-
-// ---- Patterns: one atom after another, each with a repetition
+/// What HyperNodes::Known holds, which a header declares.
+namespace hyper {
 
 struct Atom {
   std::vector<bool> admits = std::vector<bool>(256, false);
   bool may_miss = false, may_repeat = false;
 };
 
+/// One atom after another, each with a repetition.
 struct Pattern {
   std::vector<Atom> atoms;
   bool from_start = false, to_end = false;
 };
+
+struct Member {
+  std::string exact;
+  std::optional<Pattern> pattern;
+  std::map<std::string, std::string> labels;
+};
+
+struct Node {
+  std::string name, tier_name;
+  std::int64_t tier = 0;
+  std::vector<Member> nodes, hyper_nodes;
+  int parent = -1;
+};
+
+}  // namespace hyper
+
+namespace {
+
+using hyper::Atom, hyper::Pattern;
+
+constexpr std::size_t kMaxHyperNodes = 20'000;
+constexpr std::size_t kMaxMembers = 20'000;
+constexpr std::size_t kMaxPatternBytes = 256;
+constexpr std::int64_t kMaxTier = 1'000;
+
+// ---- Patterns
 
 Error not_read(const std::string& pattern) {
   return Error(ErrorCode::kUnsupported,
@@ -140,21 +162,8 @@ bool finds(const Pattern& pattern, const std::string& text) {
 
 // ---- The tree
 
-struct HyperMember {
-  std::string exact;
-  std::optional<Pattern> pattern;
-  std::map<std::string, std::string> labels;
-};
-
-struct HyperNode {
-  std::string name, tier_name;
-  std::int64_t tier = 0;
-  std::vector<HyperMember> nodes, hyper_nodes;
-  int parent = -1;
-};
-
-Result<HyperMember> read_member(JsonReader& in) {
-  HyperMember member;
+Result<hyper::Member> read_member(JsonReader& in) {
+  hyper::Member member;
   const Json* selector = in.object("selector");
   if (selector == nullptr) {
     in.fail("selector", "is required");
@@ -197,8 +206,8 @@ Result<HyperMember> read_member(JsonReader& in) {
   return member;
 }
 
-Result<HyperNode> read_hyper_node(const Json& object) {
-  HyperNode made;
+Result<hyper::Node> read_hyper_node(const Json& object) {
+  hyper::Node made;
   JsonReader in(object, "");
   const Json* meta = in.object("metadata");
   const Json* spec = in.object("spec");
@@ -226,7 +235,7 @@ Result<HyperNode> read_hyper_node(const Json& object) {
   return made;
 }
 
-bool admits(const HyperMember& member, const std::string& name,
+bool admits(const hyper::Member& member, const std::string& name,
             const std::map<std::string, std::string>* labels) {
   if (!member.exact.empty()) return member.exact == name;
   if (member.pattern) return finds(*member.pattern, name);
@@ -237,10 +246,10 @@ bool admits(const HyperMember& member, const std::string& name,
   });
 }
 
-Status adopt(std::vector<HyperNode>& all) {
+Status adopt(std::vector<hyper::Node>& all) {
   for (std::size_t p = 0; p < all.size(); ++p) {
-    for (const HyperMember& member : all[p].hyper_nodes) {
-      for (HyperNode& child : all) {
+    for (const hyper::Member& member : all[p].hyper_nodes) {
+      for (hyper::Node& child : all) {
         if (!admits(member, child.name, nullptr)) continue;
         const std::string what = "HyperNode " + head_of(child.name, 63) + ": ";
         if (child.parent >= 0 && child.parent != static_cast<int>(p)) {
@@ -261,32 +270,10 @@ Status adopt(std::vector<HyperNode>& all) {
   return {};
 }
 
-/// Index of the HyperNode that a node is a member of; -1 = of none.
-Result<int> home_of(const std::vector<HyperNode>& all,
-                    const std::map<std::string, int>& by_exact_name, const api::Node& node) {
-  int home = -1;
-  const auto exact = by_exact_name.find(node.meta.name);
-  if (exact != by_exact_name.end()) home = exact->second;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const HyperMember& member : all[i].nodes) {
-      if (!member.exact.empty() || !admits(member, node.meta.name, &node.meta.labels)) continue;
-      if (home >= 0 && home != static_cast<int>(i)) {
-        return Error(ErrorCode::kInvalid,
-                     "HyperNode " + head_of(all[i].name, 63) + ": its member " +
-                         head_of(node.meta.name, 63) + " belongs to " +
-                         head_of(all[static_cast<std::size_t>(home)].name, 63) +
-                         " as well; a place has one parent");
-      }
-      home = static_cast<int>(i);
-    }
-  }
-  return home;
-}
-
-Result<std::map<std::string, int>> exact_homes(const std::vector<HyperNode>& all) {
+Result<std::map<std::string, int>> exact_homes(const std::vector<hyper::Node>& all) {
   std::map<std::string, int> homes;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const HyperMember& member : all[i].nodes) {
+    for (const hyper::Member& member : all[i].nodes) {
       if (member.exact.empty()) continue;
       const auto [at, is_new] = homes.try_emplace(member.exact, static_cast<int>(i));
       if (is_new || at->second == static_cast<int>(i)) continue;
@@ -308,18 +295,96 @@ Result<bool> matches_pattern(const std::string& pattern, const std::string& text
   return finds(*read, text);
 }
 
-Result<HyperNodeTree> read_hyper_nodes(const std::vector<Json>& objects,
-                                       const std::vector<const api::Node*>& nodes) {
-  HyperNodeTree tree;
+struct HyperNodes::Known {
+  /// Of the members that no single node's name says: by one label each, and all with patterns.
+  using ByValue = std::map<std::string, std::vector<std::pair<int, const hyper::Member*>>>;
+
+  explicit Known(std::vector<hyper::Node> objects) : all(std::move(objects)) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (const hyper::Member& member : all[i].nodes) {
+        if (member.pattern) patterns.emplace_back(static_cast<int>(i), &*member.pattern);
+        if (member.labels.empty()) continue;
+        const auto& [key, value] = *member.labels.begin();
+        by_label[key][value].emplace_back(static_cast<int>(i), &member);
+      }
+    }
+  }
+
+  const std::set<int>& found_by_name(const std::string& name);
+  std::set<int> found_by_labels(const api::Node& node) const;
+  Result<int> home_of(const api::Node& node);
+
+  std::vector<hyper::Node> all;
+  std::vector<TopologyLevel> levels;
+  std::map<std::int64_t, int> level_of_tier;
+  std::map<std::string, int> by_exact_name;
+  std::map<std::string, ByValue> by_label;
+  std::vector<std::pair<int, const hyper::Pattern*>> patterns;
+  std::map<std::string, std::set<int>> by_name;  ///< of the nodes asked for until now
+  std::int64_t names_matched = 0;
+};
+
+/// HyperNodes whose patterns find the name: of a name the same however often a node comes or says
+/// something else.
+const std::set<int>& HyperNodes::Known::found_by_name(const std::string& name) {
+  const auto [found, is_new] = by_name.try_emplace(name);
+  if (!is_new || patterns.empty()) return found->second;
+  ++names_matched;
+  for (const auto& [index, pattern] : patterns) {
+    if (finds(*pattern, name)) found->second.insert(index);
+  }
+  return found->second;
+}
+
+std::set<int> HyperNodes::Known::found_by_labels(const api::Node& node) const {
+  std::set<int> found;
+  for (const auto& [key, by_value] : by_label) {
+    const auto label = node.meta.labels.find(key);
+    if (label == node.meta.labels.end()) continue;
+    const auto members = by_value.find(label->second);
+    if (members == by_value.end()) continue;
+    for (const auto& [index, member] : members->second) {
+      if (admits(*member, node.meta.name, &node.meta.labels)) found.insert(index);
+    }
+  }
+  return found;
+}
+
+/// Index of the HyperNode that a node is a member of; -1 = of none.
+Result<int> HyperNodes::Known::home_of(const api::Node& node) {
+  std::set<int> found = found_by_labels(node);
+  const std::set<int>& named = found_by_name(node.meta.name);
+  found.insert(named.begin(), named.end());
+  const auto exact = by_exact_name.find(node.meta.name);
+  int home = exact != by_exact_name.end() ? exact->second : -1;
+  for (const int index : found) {
+    if (home >= 0 && home != index) {
+      return Error(ErrorCode::kInvalid, "HyperNode " + head_of(all[as_index(index)].name, 63) +
+                                            ": its member " + head_of(node.meta.name, 63) +
+                                            " belongs to " + head_of(all[as_index(home)].name, 63) +
+                                            " as well; a place has one parent");
+    }
+    home = index;
+  }
+  return home;
+}
+
+HyperNodes::HyperNodes(std::unique_ptr<Known> known) : known_(std::move(known)) {}
+HyperNodes::HyperNodes(HyperNodes&&) noexcept = default;
+HyperNodes& HyperNodes::operator=(HyperNodes&&) noexcept = default;
+HyperNodes::~HyperNodes() = default;
+std::int64_t HyperNodes::names_matched() const { return known_->names_matched; }
+
+Result<HyperNodes> HyperNodes::read(const std::vector<Json>& objects) {
   if (objects.size() > kMaxHyperNodes) {
     return Error(ErrorCode::kTooLarge, "HyperNodes: there are " + std::to_string(objects.size()) +
                                            ", at most " + std::to_string(kMaxHyperNodes) +
                                            " are read");
   }
-  std::vector<HyperNode> all;
+  std::vector<hyper::Node> all;
   std::map<std::int64_t, std::string, std::greater<>> tiers;
   for (const Json& object : objects) {
-    MUSTER_ASSIGN_OR_RETURN(HyperNode one, read_hyper_node(object));
+    MUSTER_ASSIGN_OR_RETURN(hyper::Node one, read_hyper_node(object));
     std::string& tier_name = tiers[one.tier];
     if (tier_name.empty()) tier_name = one.tier_name;
     all.push_back(std::move(one));
@@ -330,23 +395,33 @@ Result<HyperNodeTree> read_hyper_nodes(const std::vector<Json>& objects,
                                            " are read");
   }
   MUSTER_RETURN_IF_ERROR(adopt(all));
-  std::map<std::int64_t, int> level_of_tier;
+  MUSTER_ASSIGN_OR_RETURN(auto homes, exact_homes(all));
+  auto known = std::make_unique<Known>(std::move(all));
+  known->by_exact_name = std::move(homes);
   for (const auto& [tier, name] : tiers) {
-    level_of_tier[tier] = static_cast<int>(tree.levels.size());
-    TopologyLevel& level = tree.levels.emplace_back();
+    known->level_of_tier[tier] = static_cast<int>(known->levels.size());
+    TopologyLevel& level = known->levels.emplace_back();
     level.key = "tier-" + std::to_string(tier);
     level.name = name.empty() ? level.key : name;
     level.is_optional = true;
   }
-  if (!tree.levels.empty()) tree.levels.back().aliases = {"rack", "leaf"};
-  MUSTER_ASSIGN_OR_RETURN(const auto homes, exact_homes(all));
+  if (!known->levels.empty()) known->levels.back().aliases = {"rack", "leaf"};
+  return HyperNodes(std::move(known));
+}
+
+Result<HyperNodeTree> HyperNodes::tree(const std::vector<const api::Node*>& nodes) {
+  Known& known = *known_;
+  // Names of nodes that are long gone would be kept for ever.
+  if (known.by_name.size() > 2 * nodes.size()) known.by_name.clear();
+  HyperNodeTree tree;
+  tree.levels = known.levels;
   for (const api::Node* node : nodes) {
-    MUSTER_ASSIGN_OR_RETURN(const int home, home_of(all, homes, *node));
+    MUSTER_ASSIGN_OR_RETURN(const int home, known.home_of(*node));
     if (home < 0) continue;
     std::vector<PathStep> steps;
-    for (int at = home; at >= 0; at = all[static_cast<std::size_t>(at)].parent) {
-      const HyperNode& one = all[static_cast<std::size_t>(at)];
-      steps.insert(steps.begin(), {level_of_tier.at(one.tier), one.name});
+    for (int at = home; at >= 0; at = known.all[as_index(at)].parent) {
+      const hyper::Node& one = known.all[as_index(at)];
+      steps.insert(steps.begin(), {known.level_of_tier.at(one.tier), one.name});
     }
     tree.paths[node->meta.name] = std::move(steps);
   }

@@ -272,12 +272,6 @@ class LabelReader {
   std::map<std::string, int> gaps_;
 };
 
-void add_object(const Result<LabelLevels>& read, std::vector<LabelLevels>& families,
-                TopologyInput& out) {
-  if (!read) return LabelReader::note(out, read.error().message());
-  families.push_back(*read);
-}
-
 /// Adds "a and b" to the source.
 void credit(TopologyInput& out, const LabelLevels& one) {
   const bool is_first = out.source.empty();
@@ -378,16 +372,34 @@ Result<LabelLevels> read_peer_topology(const Json& object) {
   return made;
 }
 
+TopologyReader::TopologyReader(const TopologyObjects& objects)
+    : hyper_nodes_(HyperNodes::read(objects.hyper_nodes)) {
+  const auto add = [&](Result<LabelLevels> read) {
+    if (read) {
+      families_.push_back(std::move(*read));
+    } else if (notes_.size() < kMaxTopologyNotes) {
+      notes_.push_back(read.error().message());
+    }
+  };
+  for (const Json& one : objects.configs) add(read_topology_config(one));
+  for (const Json& one : objects.peers) add(read_peer_topology(one));
+  of_objects_ = families_.size();
+  const auto& catalogue = label_catalogue();
+  families_.insert(families_.end(), catalogue.begin(), catalogue.end());
+}
+
 Result<Topology> read_topology(const std::vector<const api::Node*>& nodes,
                                const TopologyObjects& objects) {
+  return TopologyReader(objects).read(nodes);
+}
+
+Result<Topology> TopologyReader::read(const std::vector<const api::Node*>& nodes) {
   TopologyInput input;
-  std::vector<LabelLevels> families;
-  for (const Json& one : objects.configs) add_object(read_topology_config(one), families, input);
-  for (const Json& one : objects.peers) add_object(read_peer_topology(one), families, input);
-  const std::size_t before_hyper_nodes = families.size();
-  const auto& catalogue = label_catalogue();
-  families.insert(families.end(), catalogue.begin(), catalogue.end());
-  const auto tree = read_hyper_nodes(objects.hyper_nodes, nodes);
+  input.notes = notes_;
+  const std::vector<LabelLevels>& families = families_;
+  const std::size_t before_hyper_nodes = of_objects_;
+  const auto tree =
+      hyper_nodes_ ? hyper_nodes_->tree(nodes) : Result<HyperNodeTree>(hyper_nodes_.error());
   if (!tree) LabelReader::note(input, tree.error().message());
 
   std::vector<std::vector<const api::Node*>> described(families.size());

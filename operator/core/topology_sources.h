@@ -4,7 +4,9 @@
 // node of which none of them knows anything stands alone.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,11 +44,29 @@ struct HyperNodeTree {
   std::map<std::string, std::vector<PathStep>> paths;  ///< of each node that is a member
 };
 
-/// Errors: kInvalid naming the HyperNode: two parents of a node or a HyperNode, a parent whose tier
-/// is not above, a pattern that is not read (letters, digits, `-._`, `.`, [classes], \d, `*`, `+`,
-/// `?`, `^`, `$` are), more members than bounds. A member that is not there is no error.
-Result<HyperNodeTree> read_hyper_nodes(const std::vector<Json>& objects,
-                                       const std::vector<const api::Node*>& nodes);
+/// They name their members by name, label or pattern. What follows from the objects, and from a
+/// node's name, is found once: labels change often, and then only those who ask for them matter.
+class HyperNodes {
+ public:
+  /// Errors: kInvalid naming the HyperNode: two parents of a node or a HyperNode, a parent whose
+  /// tier is not above, a pattern that is not read (letters, digits, `-._`, `.`, [classes], \d,
+  /// `*`, `+`, `?`, `^`, `$` are), more members than bounds. A member that is not there is no
+  /// error.
+  static Result<HyperNodes> read(const std::vector<Json>& objects);
+  HyperNodes(HyperNodes&&) noexcept;
+  HyperNodes& operator=(HyperNodes&&) noexcept;
+  ~HyperNodes();
+
+  /// Errors: kInvalid naming the HyperNode and a node that belongs to another as well.
+  Result<HyperNodeTree> tree(const std::vector<const api::Node*>& nodes);
+  /// Names of nodes that were held against all patterns until now.
+  std::int64_t names_matched() const;
+
+ private:
+  struct Known;
+  explicit HyperNodes(std::unique_ptr<Known> known);
+  std::unique_ptr<Known> known_;
+};
 
 /// Whether Go's regexp would find the pattern in the text, in time text x pattern. Errors:
 /// kUnsupported for what is not read (above).
@@ -57,8 +77,23 @@ struct TopologyObjects {
   std::vector<Json> configs, peers, hyper_nodes;
 };
 
-/// Total: what cannot be used is left out with a note. The same tree for any order of the nodes.
-/// Errors: only those of build_topology.
+/// Reads again and again what the same objects say of nodes that come, go and change their labels.
+/// Threads: one.
+class TopologyReader {
+ public:
+  explicit TopologyReader(const TopologyObjects& objects);
+  /// Total: what cannot be used is left out with a note. The same tree for any order of the nodes.
+  /// Errors: only those of build_topology.
+  Result<Topology> read(const std::vector<const api::Node*>& nodes);
+
+ private:
+  std::vector<LabelLevels> families_;  ///< of the objects, then those of the catalogue
+  std::size_t of_objects_ = 0;         ///< so many of them, the first
+  std::vector<std::string> notes_;     ///< on the objects
+  Result<HyperNodes> hyper_nodes_;
+};
+
+/// The same, once.
 Result<Topology> read_topology(const std::vector<const api::Node*>& nodes,
                                const TopologyObjects& objects = {});
 

@@ -45,6 +45,7 @@ TopologyBook::TopologyBook(MonoTime now) : wait_(now) {
 bool TopologyBook::take(const kube::WatchEvent& event, api::Kind kind) {
   const bool was_synced = synced();
   const bool changed = !stores_.at(kind).apply(event).empty();
+  if (changed) reader_.reset();
   is_old_ = is_old_ || changed;
   return changed || was_synced != synced();
 }
@@ -71,12 +72,15 @@ std::string TopologyBook::why_unknown(MonoTime now) const {
 const std::shared_ptr<const core::Topology>& TopologyBook::topology(
     const core::KeptInventory& nodes) {
   if (!std::exchange(is_old_, false)) return topology_;
-  core::TopologyObjects objects;
-  append(stores_.at(api::Kind::kTopologyConfig), objects.configs);
-  append(stores_.at(api::Kind::kKueueTopology), objects.peers);
-  append(stores_.at(api::Kind::kKaiTopology), objects.peers);
-  append(stores_.at(api::Kind::kHyperNode), objects.hyper_nodes);
-  auto read = core::read_topology(nodes.nodes(), objects);
+  if (!reader_) {
+    core::TopologyObjects objects;
+    append(stores_.at(api::Kind::kTopologyConfig), objects.configs);
+    append(stores_.at(api::Kind::kKueueTopology), objects.peers);
+    append(stores_.at(api::Kind::kKaiTopology), objects.peers);
+    append(stores_.at(api::Kind::kHyperNode), objects.hyper_nodes);
+    reader_.emplace(objects);
+  }
+  auto read = reader_->read(nodes.nodes());
   if (!read) {
     topology_ = nullptr;
   } else if (!topology_ || *topology_ != *read) {

@@ -53,6 +53,7 @@ class TopologyBook {
  private:
   std::map<api::Kind, kube::Store<TopologyRecord>> stores_;  ///< one for each of kKinds
   ListWait wait_;
+  std::optional<core::TopologyReader> reader_;  ///< of all that was taken; absent: it is old
   std::shared_ptr<const core::Topology> topology_;
   bool is_old_ = true;
 };

@@ -82,7 +82,9 @@ Json json_of(const std::string& text) {
 std::string refusal(const std::string& hyper_nodes) {
   const Json list = json_of(hyper_nodes);
   const api::Node n0 = labelled("n0", {{"switch", "a"}}), n1 = labelled("n1", {});
-  const auto tree = read_hyper_nodes(std::vector<Json>(list.begin(), list.end()), {&n0, &n1});
+  auto read = HyperNodes::read(std::vector<Json>(list.begin(), list.end()));
+  if (!read) return read.error().message();
+  const auto tree = read->tree({&n0, &n1});
   return tree ? "" : tree.error().message();
 }
 
@@ -393,6 +395,98 @@ TEST_CASE("HyperNodes with two parents or none above them are refused by name") 
     many += (i > 0 ? "," : "") + parent("h" + std::to_string(i), i, "");
   }
   CHECK(refusal("[" + many + "]") == "HyperNodes: have 17 tiers, at most 16 are read");
+}
+
+namespace {
+
+Json hyper_node(const std::string& name, int tier, const Json& members) {
+  return {{"kind", "HyperNode"},
+          {"metadata", {{"name", name}}},
+          {"spec", {{"tier", tier}, {"members", members}}}};
+}
+
+Json node_member(const char* selector, const Json& what) {
+  return {{"type", "Node"}, {"selector", {{selector, what}}}};
+}
+
+Json with_label(const std::string& key, const std::string& value) {
+  return node_member("labelMatch", {{"matchLabels", {{key, value}}}});
+}
+
+Json with_name_like(const std::string& pattern) {
+  return node_member("regexMatch", {{"pattern", pattern}});
+}
+
+/// Five places: by name, by patterns, and by one label or two.
+TopologyObjects five_hyper_nodes() {
+  Json two = with_label("row", "r0");
+  two["selector"]["labelMatch"]["matchLabels"]["shelf"] = "s0";
+  TopologyObjects objects;
+  objects.hyper_nodes = {
+      hyper_node("exact", 1, Json::array({node_member("exactMatch", {{"name", "n0"}})})),
+      hyper_node("low", 1, Json::array({with_name_like("^n[1-3]$")})),
+      hyper_node("high", 1, Json::array({with_name_like("^n[6-9]$"), with_name_like("^m")})),
+      hyper_node("shelf", 1, Json::array({two, with_label("row", "r1")})),
+      hyper_node("other", 1, Json::array({with_label("room", "b")}))};
+  return objects;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "what HyperNodes say of nodes is the same read once and anew, whatever becomes of nodes") {
+  const TopologyObjects objects = five_hyper_nodes();
+  TopologyReader kept(objects);
+  Rng rng(test::seed());
+  std::map<std::string, api::Node> nodes;
+  int refused = 0, placed = 0;
+  for (int round = 0; round < test::tries(2000); ++round) {
+    const std::string name = (rng.below(8) == 0 ? "m" : "n") + std::to_string(rng.below(10));
+    if (rng.below(4) == 0) {
+      nodes.erase(name);
+    } else {
+      std::map<std::string, std::string> labels;
+      if (rng.below(12) == 0) labels["row"] = "r" + std::to_string(rng.below(3));
+      if (rng.below(4) == 0) labels["shelf"] = "s" + std::to_string(rng.below(2));
+      if (rng.below(12) == 0) labels["room"] = rng.below(2) == 0 ? "a" : "b";
+      nodes[name] = labelled(name, labels);
+    }
+    std::vector<const api::Node*> all;
+    for (const auto& [key, node] : nodes) all.push_back(&node);
+    const auto once = kept.read(all), anew = read_topology(all, objects);
+    REQUIRE(once);
+    REQUIRE(anew);
+    CHECK(*once == *anew);
+    const std::string note = once->notes.empty() ? "" : once->notes.front();
+    refused += note.ends_with("a place has one parent") ? 1 : 0;
+    placed += once->source.starts_with("HyperNodes") ? 1 : 0;
+  }
+  MESSAGE(refused << " times refused, " << placed << " times used");
+  CHECK(refused > test::tries(100));
+  CHECK(placed > test::tries(100));
+}
+
+TEST_CASE("a label that changes holds no node's name against the patterns again") {
+  auto read = HyperNodes::read(five_hyper_nodes().hyper_nodes);
+  REQUIRE(read);
+  api::Node n1 = labelled("n1", {}), n5 = labelled("n5", {{"row", "r1"}});
+  const auto home_of = [&](const std::string& name) {
+    const auto tree = read->tree({&n1, &n5});
+    REQUIRE(tree);
+    const auto path = tree->paths.find(name);
+    return path == tree->paths.end() ? std::string() : path->second.back().value;
+  };
+  CHECK(home_of("n1") == "low");
+  CHECK(home_of("n5") == "shelf");
+  CHECK(read->names_matched() == 2);
+  n5.meta.labels = {{"room", "b"}};
+  CHECK(home_of("n5") == "other");
+  n5.meta.labels = {{"row", "r0"}};
+  CHECK(home_of("n5").empty());  // it lacks the other one
+  n5.meta.labels["shelf"] = "s0";
+  CHECK(home_of("n5") == "shelf");
+  CHECK(home_of("n1") == "low");
+  CHECK(read->names_matched() == 2);
 }
 
 TEST_CASE("patterns find what Go's regexp finds") {
