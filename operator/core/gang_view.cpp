@@ -156,6 +156,19 @@ GangView view_gang(const JobSnapshot& snapshot) {
   return view;
 }
 
+std::set<std::string> unwanted_pods(const JobSnapshot& snapshot) {
+  const GangView gang = view_gang(snapshot);
+  std::set<std::string> uids;
+  const auto add = [&](const std::vector<const api::Pod*>& pods) {
+    for (const api::Pod* pod : pods) {
+      if (!pod->meta.deletion_time) uids.insert(pod->meta.uid);
+    }
+  };
+  add(gang.stale);
+  if (snapshot.job.status.finished()) add(gang.owned);
+  return uids;
+}
+
 std::int64_t next_epoch(const api::TrainingJobStatus& status) {
   return std::clamp<std::int64_t>(status.membership_epoch, 0, kMostEpoch) + 1;
 }

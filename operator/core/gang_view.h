@@ -2,6 +2,7 @@
 // attempts, and strangers.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct GangView {
 };
 
 GangView view_gang(const JobSnapshot& snapshot);
+
+/// Pods of the job, by uid, that are to go and do not leave yet: with this plan or a later one.
+std::set<std::string> unwanted_pods(const JobSnapshot& snapshot);
 
 /// Whether a node is gone, or has not been ready for words::kNodeLostAfter.
 bool is_lost_node(const JobSnapshot& snapshot, const std::string& node);

@@ -632,7 +632,6 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   if (options_.sees_nodes) add_nodes(snapshot);
   if (options_.prices != nullptr) add_prices(snapshot);
   snapshot.create_failure = memory.create_failure;
-  if (!memory.refusals.empty()) snapshot.deletion_refused = memory.refusals.begin()->second.why;
   // Nobody watches budgets, and others write them: a leader before this one, late, or a user.
   const bool is_doubted =
       memory.budget.value_or(0) > 0 && now_ - memory.budget_seen_at >= options_.resync;
@@ -758,17 +757,12 @@ void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
   });
 }
 
-/// Nobody waits any more for pods that are gone, or that leave after all.
-void OperatorLoop::forget_refusals(const api::ObjectKey& key, Memory& memory) const {
+/// Nobody waits any more for pods that are gone, that leave after all, or that are to stay.
+void OperatorLoop::add_refusals(core::JobSnapshot& snapshot, Memory& memory) {
   if (memory.refusals.empty()) return;
-  std::set<std::string> staying;
-  if (const auto pods = pods_of_job_.find(key); pods != pods_of_job_.end()) {
-    for (const auto& pod : pods->second) {
-      const api::ObjectMeta& meta = pods_.find(pod)->meta;
-      if (!meta.deletion_time) staying.insert(meta.uid);
-    }
-  }
-  std::erase_if(memory.refusals, [&](const auto& one) { return !staying.contains(one.first); });
+  const std::set<std::string> unwanted = core::unwanted_pods(snapshot);
+  std::erase_if(memory.refusals, [&](const auto& one) { return !unwanted.contains(one.first); });
+  if (!memory.refusals.empty()) snapshot.deletion_refused = memory.refusals.begin()->second.why;
 }
 
 /// Those whose turn it is are looked at, and no other for that: of thousands that train, most wait
@@ -822,8 +816,8 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   }
   if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
   tell_metrics(*record);
-  forget_refusals(key, memory);
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
+  add_refusals(snapshot, memory);
   if (options_.sees_nodes && !snapshot.reports.empty()) {
     snapshot.topology = topology_book_.topology(inventory_);
   }

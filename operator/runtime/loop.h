@@ -145,7 +145,7 @@ class OperatorLoop {
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   void note_deeds(const ApplyDone& done, Memory& memory) const;
-  void forget_refusals(const api::ObjectKey& key, Memory& memory) const;
+  static void add_refusals(core::JobSnapshot& snapshot, Memory& memory);
   /// Answers the questions to the witness; whether one of them needs a write first, which was
   /// handed over then.
   bool answer_witness(const JobRecord& record, const core::JobSnapshot& snapshot, Memory& memory);

@@ -86,7 +86,7 @@ TEST_CASE("a job that waits for a pod that may not be deleted says so in the API
         "stay for the audit): let the operator delete it, or delete it yourself");
 }
 
-TEST_CASE("nobody hears of a pod that may not be deleted once it is gone") {
+TEST_CASE("nobody hears of a pod that may not be deleted once it is gone, or is to stay") {
   JobsFixture fixture;
   Policy policy(fixture);
   fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
@@ -102,6 +102,11 @@ TEST_CASE("nobody hears of a pod that may not be deleted once it is gone") {
     Json leaving = *parse_json(running_pod(1));
     leaving["metadata"]["deletionTimestamp"] = format_time(fixture.clock.wall_now());
     fixture.list(api::Kind::kPod, {running_pod(0), dump_json(leaving)});
+  }
+  SUBCASE("it is another's, who may want it") {
+    Json other = *parse_json(running_pod(1));
+    other["metadata"]["ownerReferences"][0]["uid"] = "u-another";
+    fixture.list(api::Kind::kPod, {running_pod(0), dump_json(other)});
   }
   CHECK(says() == "1 of 1 worker runs");
 }
