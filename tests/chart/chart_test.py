@@ -423,6 +423,21 @@ class ChartTest(unittest.TestCase):
             (container,) = only(HELM.objects(overrides=overrides), "Deployment")["spec"]["template"]["spec"]["containers"]
             self.assertEqual([one for one in container["args"] if one.startswith("--pod-metadata")], found)
 
+    def test_what_workers_get_of_their_jobs_metadata_is_judged_like_what_they_run(self):
+        def policy(overrides):
+            found = only(HELM.objects(overrides=overrides), "ValidatingAdmissionPolicy", "muster-jobs")["spec"]
+            (condition,) = [one["expression"] for one in found["matchConditions"] if one["name"] == "changes-the-spec"]
+            (runs,) = [one["expression"] for one in found["variables"] if one["name"] == "runsAsBefore"]
+            return condition, runs
+
+        condition, runs = policy({})
+        self.assertNotIn("metadata", condition + runs)
+        condition, runs = policy({"worker": {"copiedMetadata": ["sidecar.istio.io/inject", "cost-*"]}})
+        for kind in ("labels", "annotations"):
+            self.assertIn(f" || object.metadata.?{kind} != oldObject.metadata.?{kind}", condition)
+            self.assertIn(f"oldObject.metadata.?{kind}.orValue(", runs)
+        self.assertEqual(runs.count("(k in ['sidecar.istio.io/inject'] || ['cost-'].exists(b, k.startsWith(b)))"), 4)
+
     def test_whose_workers_may_be_in_their_nodes_network_operator_and_policy_are_told_alike(self):
         for namespaces, flag, listed in (([], [], "in []"), (["hpc", "a"], ["--host-network-namespaces=hpc,a"], "in ['hpc','a']"),
                                          (["*"], ["--host-network-namespaces=*"], None)):

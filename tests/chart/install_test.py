@@ -644,6 +644,31 @@ class Lifecycle(unittest.TestCase):
             code, message = call("PATCH", JOBS + "/made" + DRY, {"spec": spec}, "bob", "application/merge-patch+json")
             self.assertEqual(code, expected, message)
 
+    def test_s6_what_pods_copy_of_a_jobs_metadata_is_judged_like_what_they_run(self):
+        install("--set", "worker.copiedMetadata={team,vault.example.com/*,c*}")
+        self.addCleanup(uninstall)
+        wait_for_policies()
+        merge = "application/merge-patch+json"
+        # By an administrator; alice may not use the account.
+        made = job("guarded", serviceAccountName="guarded")
+        made["metadata"].update(labels={"team": "a", "free": "1"}, annotations={"vault.example.com/role": "a"})
+        self.assertEqual(call("POST", JOBS, made)[0], 201)
+        for metadata, expected in (
+                ({"labels": {"team": "b"}}, 422), ({"labels": {"team": None}}, 422), ({"labels": {"cost": "1"}}, 422),
+                ({"annotations": {"team": "b"}}, 422), ({"annotations": {"vault.example.com/role": "b"}}, 422),
+                ({"annotations": {"vault.example.com/other": "b"}}, 422), ({"annotations": None}, 422),
+                ({"labels": {"free": None, "more": "1"}}, 200), ({"finalizers": ["example.com/kept"]}, 200),
+                # No pod copies what is Kubernetes' own.
+                ({"annotations": {"container.apparmor.security.beta.kubernetes.io/worker": "unconfined"}}, 200),
+                ({"labels": {"app.kubernetes.io/name": "b"}}, 200)):
+            for user, code in (("alice", expected), ("admin", 200)):
+                found, message = call("PATCH", JOBS + "/guarded" + DRY, {"metadata": metadata}, user, merge)
+                self.assertEqual(found, code, (metadata, message))
+        code, message = call("PATCH", JOBS + "/guarded" + DRY, {"spec": {"suspend": True}}, "alice", merge)
+        self.assertEqual(code, 200, message)
+        policy = PLANE.kubectl_json("get", "validatingadmissionpolicy", "muster-jobs")
+        self.assertEqual(policy["status"]["typeChecking"].get("expressionWarnings", []), [])
+
     def test_a_job_older_than_a_rule_is_suspended_and_deleted_all_the_same(self):
         install()
         self.addCleanup(uninstall)
