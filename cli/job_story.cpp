@@ -9,6 +9,7 @@
 #include "cli/progress_view.h"
 #include "common/contract.h"
 #include "common/list_text.h"
+#include "operator/api/kueue.h"
 
 namespace muster::cli {
 namespace {
@@ -230,9 +231,11 @@ void tell_waiting(JobStory& story, const api::TrainingJob& job, const Condition*
   if (admitted == nullptr) return;
   story.happened.push_back(sentence(admitted->message));
   if (admitted->reason == contract::reason::kGangWaiting) {
-    story.help.emplace_back(
-        "It starts by itself when there is room. Fewer workers (spec.worker.min), smaller "
-        "spec.worker.resources or more nodes make it sooner.");
+    // A gang in a queue of Kueue starts with all of its workers.
+    const bool is_whole = !api::kueue_queue_wanted(job).empty();
+    story.help.push_back("It starts by itself when there is room. Fewer workers (spec.worker." +
+                         std::string(is_whole ? "count" : "min") +
+                         "), smaller spec.worker.resources or more nodes make it sooner.");
   } else if (admitted->reason == "NameConflict") {
     story.help.emplace_back("Delete the object that the message names, or rename the job.");
   } else if (admitted->reason == "CreateFailed" || admitted->reason == "QuotaExceeded") {

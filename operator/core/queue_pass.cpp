@@ -270,7 +270,7 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
   if (within < gang.min) {
     if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) {
       return why_never(ledger_.lack_ever(turn.queue, turn.per_worker, gang.min),
-                       ledger_.name_of(turn.queue));
+                       ledger_.name_of(turn.queue), gang);
     }
     const QuotaLack lack = ledger_.lack(turn.queue, turn.per_worker, gang.min, Place::kFirst);
     if (lack.resource.empty() && is_behind) return why_kept(head->second.gang->job, "its quota");

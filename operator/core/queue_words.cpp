@@ -21,6 +21,11 @@ std::string ordinal(int number) {
   return std::to_string(number) + end;
 }
 
+/// What its user sets lower so that fewer workers are enough for it.
+std::string least_field(const WaitingGang& gang) {
+  return gang.starts_whole ? "spec.worker.count" : "spec.worker.min";
+}
+
 }  // namespace
 
 std::string place_text(int place, const std::string& queue) {
@@ -66,17 +71,17 @@ std::string why_no_quota(const QuotaLack& lack, int queue, const std::string& co
     text += "; in cohort " + cohort + " borrow: " + list_text(borrowers, kMaxNamesInText, share_of);
   }
   if (const std::int64_t enough = within - within % gang.together; enough > 0) {
-    text += "; its quota would do for spec.worker.min " +
+    text += "; its quota would do for " + least_field(gang) + " " +
             std::to_string(std::min<std::int64_t>(enough, gang.min));
   }
   return text;
 }
 
-std::string why_never(const QuotaLack& lack, const std::string& queue) {
+std::string why_never(const QuotaLack& lack, const std::string& queue, const WaitingGang& gang) {
   return "asks for " + amount_text(lack.resource, lack.wanted) + " " + lack.resource +
          " at least, and queue " + queue + " may never hold more than " +
-         amount_text(lack.resource, lack.most) +
-         "; lower spec.worker.min or its resources, or raise the queue's quota. It holds nobody up";
+         amount_text(lack.resource, lack.most) + "; lower " + least_field(gang) +
+         " or its resources, or raise the queue's quota. It holds nobody up";
 }
 
 std::string why_taken_back(const WaitingGang& head, const std::string& resource,

@@ -21,7 +21,7 @@ std::string why_not_taken(const Queue& queue, const std::string& namespace_name)
 /// `within` workers would have room now; `cohort` is the queue's, empty where it is alone.
 std::string why_no_quota(const QuotaLack& lack, int queue, const std::string& cohort,
                          const QuotaLedger& ledger, const WaitingGang& gang, std::int64_t within);
-std::string why_never(const QuotaLack& lack, const std::string& queue);
+std::string why_never(const QuotaLack& lack, const std::string& queue, const WaitingGang& gang);
 /// For whom and of what something is taken back.
 std::string why_taken_back(const WaitingGang& head, const std::string& resource,
                            std::int64_t amount);

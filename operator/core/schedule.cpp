@@ -171,6 +171,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.preempted_for_uid = job.status.taken_back.preempted_for_uid;
   gang.count = std::clamp(job.spec.worker.count, 1, 4096);
   gang.min = least_to_start(job);
+  gang.starts_whole = !api::kueue_queue_wanted(job).empty();
   const int together = workers_together(job);
   if (gang.count % together == 0 && gang.min % together == 0) gang.together = together;
   if (!wish.slots.empty()) {

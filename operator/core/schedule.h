@@ -66,6 +66,7 @@ struct WaitingGang {
   std::string preempted_for_uid{};  ///< the job that it had to give way to last
   /// So long after it starts now it is over, whatever happens. Absent: it has no deadline.
   std::optional<seconds> ends_within{};
+  bool starts_whole = false;  ///< with `count` alone, whatever its spec says is its least
   bool operator==(const WaitingGang&) const = default;
 };
 

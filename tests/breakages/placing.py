@@ -150,6 +150,8 @@ BREAKAGES = [
              "test_queue"),
     Breakage("a job of a queue that is closed comes back", RECLAIM, "if (is_behind || !why_not_taken(queue, holder.job.namespace_name).empty()) return 0;\n",
              "if (is_behind || why_not_taken(queue, holder.job.namespace_name) == \"-\") return 0;\n", "test_queue"),
+    Breakage("a job in a queue of Kueue hears that fewer workers than its count are enough", "operator/core/queue_words.cpp",
+             "return gang.starts_whole ? ", "return gang.starts_whole && gang.min == 0 ? ", "test_core"),
     # HyperNodes
     Breakage("of the labels of a HyperNode's member one is enough", "operator/core/topology_hyper_nodes.cpp",
              "      if (admits(*member, node.meta.name, &node.meta.labels)) found.insert(index);\n", "      found.insert(index);\n", "test_placement"),

@@ -124,6 +124,20 @@ TEST_CASE("a job that nobody takes up says where to look, once it has waited lon
   CHECK(tell_story(job, {}, kNow).headline == "Left to another controller");
 }
 
+TEST_CASE("who waits for room hears which number of workers to lower") {
+  api::TrainingJob job;
+  job.status.phase = "Waiting";
+  job.status.conditions = {{"Admitted", "False", "GangWaiting", "needs 4 workers", 1, kNow}};
+  const auto names = [&](const std::string& field) {
+    const JobStory story = tell_story(job, {}, kNow);
+    REQUIRE_FALSE(story.help.empty());
+    return story.help.front().find("Fewer workers (" + field + ")") != std::string::npos;
+  };
+  CHECK(names("spec.worker.min"));
+  job.meta.labels["kueue.x-k8s.io/queue-name"] = "team";
+  CHECK(names("spec.worker.count"));
+}
+
 TEST_CASE("what the API server did not take is told with what would help against that") {
   const auto help_against = [](const char* reason, const char* message) {
     api::TrainingJob job;

@@ -186,7 +186,17 @@ TEST_CASE("an elastic job in a queue of Kueue starts with all of its workers or 
   cluster.queues.resize(1);
   cluster.queues[0].name = "default";
   cluster.queues[0].quota = {{"cpu", 3000, {}, {}}};
+  const auto why_not = [&] { return core::schedule(cluster).verdicts.at(gang.job).why_not; };
   CHECK_FALSE(core::schedule(cluster).verdicts.at(gang.job).placement);
+  CHECK(why_not().find("at least, and queue default may never hold more than 3; lower "
+                       "spec.worker.count or its resources") != std::string::npos);
+  // Others use what is missing.
+  cluster.queues[0].quota = {{"cpu", 5000, {}, {}}};
+  core::QueueHolder other{{"team", "other"}, gang.turn, gang.per_worker, 1, {{0, "", false}}, {}};
+  other.per_worker.cpu_millis = 2000;
+  cluster.holders = {other};
+  CHECK(why_not().find("its quota would do for spec.worker.count 3") != std::string::npos);
+  cluster.holders.clear();
   cluster.queues[0].quota = {{"cpu", 4000, {}, {}}};
   const auto verdicts = core::schedule(cluster).verdicts;
   REQUIRE(verdicts.at(gang.job).placement);
