@@ -53,16 +53,20 @@ int WorkQueue::failures(const api::ObjectKey& key) const {
   return found == failures_.end() ? 0 : found->second;
 }
 
+bool WorkQueue::backs_off(const api::ObjectKey& key, MonoTime now) const {
+  const auto found = backs_off_until_.find(key);
+  return found != backs_off_until_.end() && found->second > now;
+}
+
 void WorkQueue::release(MonoTime now) {
   while (!due_by_time_.empty() && due_by_time_.begin()->first <= now) {
     const auto [at, key] = *due_by_time_.begin();
-    const auto backs_off = backs_off_until_.find(key);
     if (processing_.contains(key)) {
       drop_due(key);
       overdue_.emplace(key, at);
-    } else if (backs_off != backs_off_until_.end() && backs_off->second > now) {
+    } else if (backs_off(key, now)) {
       drop_due(key);
-      add_at(key, backs_off->second);
+      add_at(key, backs_off_until_.at(key));
     } else {
       add(key);
     }

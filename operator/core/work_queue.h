@@ -49,6 +49,7 @@ class WorkQueue {
   void add_after_back_off(const api::ObjectKey& key, MonoTime now) { add_at(key, now); }
   void forget(const api::ObjectKey& key);
   int failures(const api::ObjectKey& key) const;
+  bool backs_off(const api::ObjectKey& key, MonoTime now) const;
 
   /// The next key, now in processing: it is not given out again before done().
   std::optional<api::ObjectKey> pop(MonoTime now);

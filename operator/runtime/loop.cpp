@@ -548,6 +548,7 @@ void OperatorLoop::take(ApplyDone done) {
     return;
   }
   queue_.add_backed_off(done.key, now_, seconds(error.retry_after_seconds()));
+  leave_progress_line(done.key);
 }
 
 void OperatorLoop::note_deeds(const ApplyDone& done, Memory& memory) const {
@@ -773,7 +774,8 @@ void OperatorLoop::call_progress_line() {
   progress_writes_ = 0;
   int left = kProgressWritesPerSecond;
   for (auto next = progress_line_.begin(); left > 0 && next != progress_line_.end(); ++next) {
-    queue_.add(next->second);
+    // It may be in hand, and fail.
+    queue_.add_after_back_off(next->second, now_);
     --left;
   }
 }
@@ -835,6 +837,9 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (plan.requeue_after) queue_.add_at(key, now_ + *plan.requeue_after);
   if (plan.pass != core::Pass::kProgress) {
     leave_progress_line(key);
+  } else if (queue_.backs_off(key, now_)) {
+    plan = core::without_progress(snapshot, std::move(plan));
+    queue_.add_after_back_off(key, now_);
   } else if (!has_progress_turn(key)) {
     plan = core::without_progress(snapshot, std::move(plan));
   }

@@ -137,6 +137,17 @@ TEST_CASE("what is no news about a key waits for its back-off, and no longer") {
   CHECK(queue.pop(kStart) == key("a"));
 }
 
+TEST_CASE("whether a key is in its back-off can be asked") {
+  WorkQueue queue(1, {seconds(10), seconds(10)});
+  CHECK_FALSE(queue.backs_off(key("a"), kStart));
+  queue.add_backed_off(key("a"), kStart, seconds(30));
+  CHECK(queue.backs_off(key("a"), kStart + seconds(29)));
+  CHECK_FALSE(queue.backs_off(key("a"), kStart + seconds(30)));
+  CHECK_FALSE(queue.backs_off(key("b"), kStart));
+  queue.forget(key("a"));
+  CHECK_FALSE(queue.backs_off(key("a"), kStart));
+}
+
 TEST_CASE("a time that comes does not end a back-off") {
   WorkQueue queue(1, {seconds(10), seconds(10)});
   queue.add(key("a"));

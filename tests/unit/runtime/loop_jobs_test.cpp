@@ -643,6 +643,66 @@ TEST_CASE("a disruption budget and what workers tell do not wait for a turn to w
   CHECK(done["progress"] == 45);
 }
 
+TEST_CASE("a job in back-off is not called to write its progress before that is over") {
+  int fails_at = 0;
+  SUBCASE("it has failed when its turn comes") {}
+  SUBCASE("it is in hand when its turn comes") { fails_at = 6; }
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  let_train(fixture, loop, Json::object());
+  for (std::size_t i = 0; i < kTrain; ++i) {
+    ProgressReport report = first_step(i);
+    report.changes = {{1, 1, std::string(contract::change::kRespawned), 0, "", 5}};
+    REQUIRE(fixture.mailbox.post(report));
+  }
+  std::optional<runtime::ApplyDone> failed;  // of a plan that tells news alone
+  std::vector<int> tried;                    // again, in which seconds
+  for (int second = 0; second < 45; ++second) {
+    loop.step();
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      if (failed && work.key == failed->key) tried.push_back(second);
+      if (failed || work.plan.pass == core::Pass::kProgress) {
+        REQUIRE(fixture.mailbox.post(std::move(done)));
+        continue;
+      }
+      done.status = Error(ErrorCode::kTooManyRequests, "later").with_retry_after(30);
+      failed = std::move(done);
+    }
+    REQUIRE(failed.has_value());
+    if (second == fails_at) REQUIRE(fixture.mailbox.post(runtime::ApplyDone(*failed)));
+    fixture.clock.advance(seconds(1));
+  }
+  REQUIRE(tried.size() == 1);
+  CHECK(tried[0] == fails_at + 31);
+}
+
+TEST_CASE("a write that is to be tried later is not tried because of other news") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  let_train(fixture, loop, Json::object());
+  std::vector<int> tried;
+  for (int second = 0; second < 40; ++second) {
+    ProgressReport report = first_step(0);
+    report.step = second + 1;
+    REQUIRE(fixture.mailbox.post(std::move(report)));
+    // What the cluster writes of its pod is news of the job.
+    runtime::WatchBatch news{api::Kind::kPod, {}};
+    const std::string pod = only_pod("j0", {{"uid", "u-pod-j0"}}, {{"phase", "Running"}});
+    news.events.push_back({kube::WatchEvent::Type::kApply, *parse_json(pod)});
+    REQUIRE(fixture.mailbox.post(std::move(news)));
+    loop.step();
+    fixture.clock.advance(seconds(1));
+    for (const runtime::Work& work : std::exchange(fixture.planned.works, {})) {
+      tried.push_back(second);
+      runtime::ApplyDone done = JobsFixture::done_of(work);
+      done.status = Error(ErrorCode::kTooManyRequests, "later").with_retry_after(30);
+      REQUIRE(fixture.mailbox.post(std::move(done)));
+    }
+  }
+  CHECK(tried == std::vector<int>{0, 31});
+}
+
 TEST_CASE("a node where a worker ended twice is blamed where the loop knows of others") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
