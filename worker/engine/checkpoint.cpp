@@ -127,7 +127,7 @@ Status compare_identity(const Json& saved, const Json& wanted, const std::string
     if (found == value) continue;
     return checkpoint_error(ErrorCode::kConflict, path,
                             field + " was " + words(found) + " when it was saved and is " +
-                                words(value) + " now; use the same, or another checkpoint path");
+                                words(value) + " now; use the same, or " + kAnotherPlace);
   }
   return {};
 }

@@ -22,6 +22,11 @@
 
 namespace muster::engine {
 
+/// What helps where the checkpoints of a directory are another training's. Another path would be
+/// another name for the same directory: the claim's own.
+inline constexpr const char* kAnotherPlace =
+    "another claim (spec.training.checkpoint.volumeClaimName), or with muster run another --output";
+
 /// The fields that a checkpoint must share with the job that goes on from it, by their names in the
 /// manifest ("spec.training.seed": 7): another value is refused by name. Null: not given.
 using CheckpointIdentity = Json;

@@ -377,7 +377,7 @@ Status Trainer::load_state() {
                                            ": its newest checkpoint is of step " +
                                            std::to_string(*step) + ", but this job ends at step " +
                                            std::to_string(total_steps_) +
-                                           "; use more epochs or steps, or another checkpoint path")
+                                           "; use more epochs or steps, or " + kAnotherPlace)
         .with_exit_code(contract::exit_code::kCheckpoint);
   }
   standing_ = Standing();

@@ -282,6 +282,10 @@ TEST_CASE("a checkpoint of another job is refused by the field that differs") {
   CHECK(
       has(fixture.refused(8).message(), "spec.training.seed was 7 when it was saved and is 8 now"));
   CHECK(fixture.refused(8).code() == ErrorCode::kConflict);
+  // A path is a directory that is mounted on the claim's own root: another one is the same place.
+  CHECK(
+      has(fixture.refused(8).message(), "another claim (spec.training.checkpoint.volumeClaimName"));
+  CHECK_FALSE(has(fixture.refused(8).message(), "checkpoint path"));
   // It is refused even though an older one might fit: a newer state would be lost silently.
   const std::string manifest = fixture.step(100) + "/manifest.json";
   std::string text = content(manifest);

@@ -752,7 +752,9 @@ TEST_CASE("a checkpoint of another spec is refused by name, and no worker goes o
   run.config.seed = 7;
   run.config.epochs = 0;
   run.config.steps = 3;
-  CHECK(run.errors()[0].message().find("this job ends at step 3") != std::string::npos);
+  CHECK(run.errors()[0].message().find("this job ends at step 3; use more epochs or steps, or "
+                                       "another claim (spec.training.checkpoint.volumeClaimName") !=
+        std::string::npos);
   run.config.steps = 30;
   CHECK(run.summaries()[1].restored_step == 22);
 }
