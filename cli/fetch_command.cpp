@@ -13,6 +13,8 @@
 #include "cli/tell.h"
 #include "cli/terminal_text.h"
 #include "common/contract.h"
+#include "common/file.h"
+#include "common/json.h"
 #include "common/sha256.h"
 
 namespace muster::cli {
@@ -26,6 +28,9 @@ constexpr milliseconds kLongestSilence{60'000};
 /// A stream can be cut, and a running job replaces the checkpoint that is read.
 constexpr int kMostTries = 3;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 42;
+/// Of a checkpoint. One that is longer is not looked at.
+constexpr const char* kManifestFile = "manifest.json";
+constexpr std::size_t kMostManifestBytes = std::size_t{16} << 20;
 
 /// Waiting does not end these.
 constexpr std::array kHopeless{"InvalidImageName",     "ErrImageNeverPull",
@@ -52,6 +57,8 @@ class Fetch {
   Status copy_once(FetchedFiles& files);
   Status stream_archive(TarReader& archive, const std::vector<std::string>& names);
   Status check(const FetchedFiles& files);
+  Result<std::string> check_model(const std::string& path);
+  std::string why_of_another(const FetchedFiles& files) const;
   void delete_ended();
   void delete_pod();
   std::string output() const {
@@ -211,6 +218,35 @@ Status Fetch::copy() {
   }
 }
 
+/// What cannot be the job's is kept under a name that nobody takes for it.
+Error set_aside(const std::string& path, const std::string& why) {
+  const std::string refused = path + ".refused";
+  ::rename(path.c_str(), refused.c_str());
+  return Error(ErrorCode::kCorrupt, refused + ": " + why).with_exit_code(codes::kCheckpoint);
+}
+
+/// Of a checkpoint, where its manifest was fetched with it.
+std::string Fetch::why_of_another(const FetchedFiles& files) const {
+  for (const FetchedFiles::File& file : files.files()) {
+    if (!file.name.ends_with("/" + std::string(kManifestFile))) continue;
+    const auto text = read_file(output() + "/" + file.name, kMostManifestBytes);
+    const auto manifest = text ? parse_json(*text) : Result<Json>(text.error());
+    if (manifest) return told_by_manifest(job_, *manifest);
+  }
+  return "";
+}
+
+/// What there is to be told of the model beside its name.
+Result<std::string> Fetch::check_model(const std::string& path) {
+  if (plan_.model_sha256.empty()) return std::string();
+  MUSTER_ASSIGN_OR_RETURN(const std::string hash, hash_of_parameters(path));
+  if (hash != plan_.model_sha256) {
+    return set_aside(path, "its parameters have the SHA-256 " + hash + "; the job's status says " +
+                               plan_.model_sha256);
+  }
+  return "; its parameters have the SHA-256 of the job's status, " + hash;
+}
+
 Status Fetch::check(const FetchedFiles& files) {
   const FetchedFiles::File* model = nullptr;
   for (const FetchedFiles::File& file : files.files()) {
@@ -223,18 +259,10 @@ Status Fetch::check(const FetchedFiles& files) {
         .with_exit_code(codes::kNoCheckpoint);
   }
   const std::string path = output() + "/" + model->name;
-  std::string verdict;
-  if (!plan_.model_sha256.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(const std::string hash, hash_of_parameters(path));
-    if (hash != plan_.model_sha256) {
-      const std::string refused = path + ".refused";
-      ::rename(path.c_str(), refused.c_str());
-      return Error(ErrorCode::kCorrupt, refused + ": its parameters have the SHA-256 " + hash +
-                                            "; the job's status says " + plan_.model_sha256)
-          .with_exit_code(codes::kCheckpoint);
-    }
-    verdict = "; its parameters have the SHA-256 of the job's status, " + hash;
+  if (const std::string why = why_of_another(files); !why.empty()) {
+    return set_aside(path, "is of another job with the same claim: " + why);
   }
+  MUSTER_ASSIGN_OR_RETURN(const std::string verdict, check_model(path));
   for (const FetchedFiles::File& file : files.files()) {
     print(printable(output() + "/" + file.name) + "  " + grouped(file.bytes) + " bytes\n");
   }

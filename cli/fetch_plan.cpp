@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,19 @@ std::string step_directory(std::int64_t step) {
   char name[32];
   std::snprintf(name, sizeof name, "step-%012lld", static_cast<long long>(step));
   return name;
+}
+
+/// What stands under a name as "spec.training.seed"; nullptr where nothing does.
+const Json* find_field(const Json& object, std::string_view name) {
+  const Json* at = &object;
+  for (;;) {
+    const std::size_t dot = name.find('.');
+    const auto found = at->is_object() ? at->find(std::string(name.substr(0, dot))) : at->end();
+    if (!at->is_object() || found == at->end()) return nullptr;
+    at = &*found;
+    if (dot == std::string_view::npos) return at;
+    name.remove_prefix(dot + 1);
+  }
 }
 
 std::string how_far(const api::TrainingJob& job) {
@@ -95,6 +109,21 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
     return step + "/" + file;
   };
   return plan;
+}
+
+std::string told_by_manifest(const api::TrainingJob& job, const Json& manifest) {
+  const Json* const identity = find_field(manifest, "identity");
+  if (identity == nullptr || !identity->is_object()) return "";
+  const Json spec{{"spec", {{"training", api::training_to_json(*job.spec.training)}}}};
+  for (const auto& [field, saved] : identity->items()) {
+    // Decimals are written in more than one way, and defaults in none.
+    const bool is_plain = saved.is_number_integer() || saved.is_array();
+    const Json* const own = is_plain ? find_field(spec, field) : nullptr;
+    if (own == nullptr || *own == saved) continue;
+    return field + " was " + dump_json(saved) + " when it was saved, and of this job is " +
+           dump_json(*own);
+  }
+  return "";
 }
 
 std::string node_of_claim(const std::vector<PodView>& pods) {

@@ -28,6 +28,11 @@ struct FetchPlan {
 /// Errors: exit code kNoCheckpoint, with the sentence why nothing was kept.
 Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only);
 
+/// Which field of the job's spec is not what a checkpoint with this `manifest` was saved with, in
+/// words: then it is another job's, of the same claim. Empty: nothing tells that it is, as where it
+/// is damaged.
+std::string told_by_manifest(const api::TrainingJob& job, const nlohmann::json& manifest);
+
 inline constexpr const char* kFetchContainer = "fetch";
 inline constexpr int kFetchPodSeconds = 3600;  ///< its deadline, whatever happens to muster
 

@@ -270,8 +270,23 @@ Result<CheckpointStore::Steps> CheckpointStore::steps() const {
   return steps;
 }
 
+/// That the newest whole checkpoint is of this training. An older one, or one that cannot be read,
+/// holds nobody up: what a job begins with is looked at more closely by find().
+Status CheckpointStore::check_newest(const OptimizerState& layout) const {
+  const auto found = steps();
+  if (!found) return {};  // said by remove_old()
+  for (const auto& [step, is_complete] : *found) {
+    if (!is_complete) continue;
+    const auto manifest = read_manifest(step, layout);
+    if (manifest) return {};
+    if (manifest.error().code() == ErrorCode::kConflict) return manifest.error();
+  }
+  return {};
+}
+
 Status CheckpointStore::write_step(const std::string& directory, std::int64_t step,
                                    const OptimizerState& layout, StateSource& source) {
+  MUSTER_RETURN_IF_ERROR(check_newest(layout));
   MUSTER_RETURN_IF_ERROR(make_directories(directory));
   // One of this training has the same files: it stays whole, whatever becomes of this one.
   if (damaged_.contains(step) || !read_manifest(step, layout)) {
@@ -293,6 +308,8 @@ Status CheckpointStore::write_step(const std::string& directory, std::int64_t st
   const auto about = [](const WrittenFile& file) {
     return Json{{"sha256", to_hex(file.sha256)}, {"blocks", hex_list(file.blocks)}};
   };
+  // The files took a while, in which another training may have saved its first one.
+  MUSTER_RETURN_IF_ERROR(check_newest(layout));
   const Json manifest{{"formatVersion", kFormatVersion},
                       {"contract", options_.contract},
                       {"step", step},
@@ -320,13 +337,13 @@ Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, St
     return written.error().with("save the checkpoint of step " + std::to_string(step));
   }
   damaged_.erase(step);
-  remove_old(step);
+  remove_old(step, layout);
   return {};
 }
 
 /// A later step is a damaged one that was passed over here, and must not outlive what is whole; or
 /// another process saves it, one that has trained on while this one was cut off with a slow disk.
-void CheckpointStore::remove_old(std::int64_t newest) const {
+void CheckpointStore::remove_old(std::int64_t newest, const OptimizerState& layout) const {
   const auto found = steps();
   if (!found) {
     log_warning("old checkpoints are not removed", {{"error", found.error().message()}});
@@ -336,7 +353,12 @@ void CheckpointStore::remove_old(std::int64_t newest) const {
   for (const auto& [step, is_complete] : *found) {
     const bool is_damaged = damaged_.contains(step);
     if (step > newest && !is_damaged) continue;
-    if (is_complete && !is_damaged && kept++ < options_.keep) continue;
+    if (is_complete && !is_damaged) {
+      const auto manifest = read_manifest(step, layout);
+      // What cannot be read now may be another training's, too.
+      const bool may_be_others = !manifest && manifest.error().code() != ErrorCode::kCorrupt;
+      if (may_be_others || kept++ < options_.keep) continue;
+    }
     const fs::path path = directory_of(step);
     std::error_code failed;
     // The manifest goes first, so that a removal cut in the middle leaves no damaged checkpoint.

@@ -107,10 +107,12 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(CheckpointOptions options);
 
-  /// Saves `state`, then removes all but the newest `keep` checkpoints up to its step, and those
-  /// that find() has passed over. Another process may save the same step into the same directory,
-  /// or may have: the files are the same, and what is whole there stays so.
+  /// Saves `state`, then removes all but the newest `keep` checkpoints of this training up to its
+  /// step, and those that find() has passed over. Another process may save the same step into the
+  /// same directory, or may have: the files are the same, and what is whole there stays so.
   /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
+  /// kConflict with exit code kCheckpoint: the newest checkpoint is another training's, which stays
+  /// as it is; of two that begin in one directory the first to save has it.
   Status save(const StateView& state);
   /// The same from `source`, whose errors are returned, too; `layout` says what the optimiser's
   /// buffers and scalars are.
@@ -137,12 +139,13 @@ class CheckpointStore {
   using Steps = std::map<std::int64_t, bool, std::greater<>>;
   Result<Steps> steps() const;
   std::string directory_of(std::int64_t step) const;
+  Status check_newest(const OptimizerState& layout) const;
   Status write_step(const std::string& directory, std::int64_t step, const OptimizerState& layout,
                     StateSource& source);
   /// Errors: it is not one of this training.
   Result<Json> read_manifest(std::int64_t step, const OptimizerState& layout) const;
   Result<SavedState> load_step(std::int64_t step, const OptimizerState& layout) const;
-  void remove_old(std::int64_t newest) const;
+  void remove_old(std::int64_t newest, const OptimizerState& layout) const;
 
   CheckpointOptions options_;
   std::set<std::int64_t> damaged_;  ///< steps that find() has passed over

@@ -85,6 +85,25 @@ TEST_CASE("of a job that is not complete its newest checkpoint comes") {
   CHECK_FALSE(plan->notice.empty());
 }
 
+TEST_CASE("a checkpoint that was saved with other numbers is told by the field to be another's") {
+  api::TrainingJob job = job_of(R"({"cnn": {"channels": [4, 8], "hidden": [8]}})", false);
+  job.spec.training->seed = 7;
+  const auto told = [&](const char* identity) {
+    return told_by_manifest(job, *parse_json(identity));
+  };
+  CHECK(told(R"({"identity": {"spec.training.seed": 7, "spec.training.batchSize": 64,
+                              "spec.training.model.cnn.channels": [4, 8]}})") == "");
+  CHECK(told(R"({"identity": {"spec.training.seed": 8}})") ==
+        "spec.training.seed was 8 when it was saved, and of this job is 7");
+  CHECK(told(R"({"identity": {"spec.training.model.cnn.channels": [4]}})") ==
+        "spec.training.model.cnn.channels was [4] when it was saved, and of this job is [4,8]");
+  // What the job leaves to its default, and what has no one way of being written, tells nothing.
+  CHECK(told(R"({"identity": {"spec.training.model.cnn.kernelSize": 5, "the model's layers": "x",
+                              "spec.training.optimizer.sgd.learningRate": "0.5", "": 1,
+                              "spec.training.seed.x": 8, "spec..": 1}})") == "");
+  for (const char* damaged : {"[]", "{}", R"({"identity": 1})"}) CHECK(told(damaged) == "");
+}
+
 TEST_CASE("the pod that reads a volume has what the workers need to stand there and to read it") {
   api::TrainingJob job = job_of(R"({"mlp": {"hidden": [8]}})", true);
   job.spec.worker.pod_fields = *parse_json(R"({

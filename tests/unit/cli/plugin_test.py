@@ -847,6 +847,18 @@ class FetchTest(PluginTest):
         self.assertEqual(self.fetched("muster-fetch/digits/step-000000000200/model.safetensors"), self.model)
         self.assertIn("node-7", json.dumps(json.loads(self.calls_of("create")[0]["stdin"])["spec"]["affinity"]))
 
+    def test_a_checkpoint_of_another_job_with_the_same_claim_is_refused(self):
+        self.cluster(job(RUNNING, phase="Running", checkpoint={"step": 200, "durable": True}), [pod(0)])
+        of_another = {"identity": {"spec.training.logicalRanks": 8}}
+        self.write("tar", archive([("manifest.json", json.dumps(of_another).encode()), ("model.safetensors", self.model)]))
+        self.answer("^exec ", stdout_file="tar")
+        done = self.muster("fetch", "digits")
+        self.assertEqual(done.returncode, 22)
+        self.assertIn("is of another job with the same claim: spec.training.logicalRanks was 8 when it was saved", done.stderr)
+        self.assertEqual(sorted(os.listdir(self.path("muster-fetch/digits/step-000000000200"))),
+                         ["manifest.json", "model.safetensors.refused"])
+        self.assertEqual(len(self.pods_deleted()), 1)
+
     def test_a_moment_without_an_api_server_ends_no_fetch(self):
         self.answer("get pod digits-fetch", stderr=UNREACHABLE, code=1, times=1)
         self.answer("get trainingjobs", job(COMPLETE, model={"parameters": 5000, "sha256": self.sha256}), times=1)

@@ -421,16 +421,48 @@ TEST_CASE("who is late with a checkpoint and is lost over it leaves the other's 
   CHECK(fixture.loaded() == 100);
 }
 
-TEST_CASE("what stands for a step and is of another job is gone before the step is saved") {
+TEST_CASE("of two trainings in one directory the first to save has it, and loses nothing") {
   const Fixture fixture;
   fixture.save(100);
+  const State state(200);
+  for (const std::int64_t step : {50, 100, 200}) {
+    CAPTURE(step);
+    const Status refused = fixture.store(2, 8).save({step, state.parameters, state.optimizer});
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().exit_code() == contract::exit_code::kCheckpoint);
+    CHECK(has(refused.error().message(), "seed was 7 when it was saved and is 8 now; use the "));
+    CHECK(has(refused.error().message(), "spec.training.checkpoint.volumeClaimName"));
+    CHECK(names_of_steps(fixture) == std::vector<std::string>{"step-000000000100"});
+    CHECK(fixture.loaded() == 100);
+  }
+}
+
+TEST_CASE("who is late with its first checkpoint finds that another training has saved its own") {
+  const Fixture fixture;
   const State state(100);
-  CheckpointStore other = fixture.store(2, 8);
-  std::int64_t meanwhile = 0;
-  Meanwhile source(state, [&] { meanwhile = fixture.loaded(); });
-  REQUIRE(other.save(100, state.optimizer, source));
-  CHECK(meanwhile == -1);
-  CHECK(fixture.loaded(8) == 100);
+  CheckpointStore late = fixture.store(2, 8);
+  Meanwhile source(state, [&] { fixture.save(50); });
+  const Status refused = late.save(100, state.optimizer, source);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().exit_code() == contract::exit_code::kCheckpoint);
+  CHECK(names_of_steps(fixture) == std::vector<std::string>{"step-000000000050"});
+  CHECK(fixture.loaded() == 50);
+}
+
+TEST_CASE("an older checkpoint of another training is not removed, and takes no place") {
+  const Fixture fixture;
+  const Fixture other;
+  const State state(150);
+  REQUIRE(other.store(2, 8).save({150, state.parameters, state.optimizer}));
+  for (const std::int64_t step : {100, 200}) fixture.save(step);
+  fs::copy(other.step(150), fixture.step(150));
+  fixture.save(300, 3);
+  CHECK(names_of_steps(fixture) ==
+        std::vector<std::string>{"step-000000000100", "step-000000000150", "step-000000000200",
+                                 "step-000000000300"});
+  fixture.save(400, 1);
+  CHECK(names_of_steps(fixture) ==
+        std::vector<std::string>{"step-000000000150", "step-000000000400"});
 }
 
 TEST_CASE(
