@@ -191,6 +191,12 @@ bool TrainerMembership::is_staying() const {
   return views_.is_staying();
 }
 
+bool TrainerMembership::is_stop_near() const {
+  if (!is_news_) return false;  // without a lock in every part of what takes long
+  const std::lock_guard lock(mutex_);
+  return views_.is_stop_near();
+}
+
 Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const engine::View& view) {
   {
     const std::lock_guard lock(mutex_);

@@ -46,6 +46,8 @@ class ViewBook {
   /// What is_prepared() was said of, if it is of this epoch.
   const sentinel::ViewMessage* prepared(std::int64_t epoch) const;
   bool is_staying() const;
+  /// Whether a newer view than the present one stops all.
+  bool is_stop_near() const { return has_newer_than_present() && newest_->stop; }
 
   /// Enters what is prepared for this epoch; nothing where nothing is. The communicator ends with
   /// its user, and with an urgent view.

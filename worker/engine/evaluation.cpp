@@ -16,7 +16,7 @@ Result<PartSum> evaluate_part(Model& model, const TestSet& test, SampleRange par
   PartSum sum;
   for (std::size_t first = part.first; first < part.last; first += model.rows_max()) {
     const std::size_t rows = std::min(model.rows_max(), part.last - first);
-    if (limits.on_alive) limits.on_alive();
+    MUSTER_RETURN_IF_ERROR(limits.before_pass ? limits.before_pass() : Status());
     test.prefetch(first, std::min(first + 2 * model.rows_max(), part.last));
     for (std::size_t i = 0; i < rows; ++i) {
       MUSTER_RETURN_IF_ERROR(model.set_row(i, test.data(), test.index(first + i)));

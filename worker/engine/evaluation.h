@@ -23,8 +23,9 @@ struct Evaluation {
 /// What an evaluation has to keep to.
 struct EvaluationLimits {
   const Clock& clock;
-  milliseconds wait_max;           ///< for the others, once the own share is done
-  std::function<void()> on_alive;  ///< empty: nobody asks
+  milliseconds wait_max;  ///< for the others, once the own share is done
+  /// Called before each pass, whose error ends the evaluation; empty: nobody asks.
+  std::function<Status()> before_pass;
 };
 
 /// What is taken of a test set: all of it, or so many samples that stand evenly over it, because a
@@ -91,9 +92,9 @@ using EvaluatedParts = std::vector<std::optional<PartSum>>;
 
 /// All processes call it together; each takes an even share of the parts, whatever logical ranks it
 /// trains, and makes of it what `made` lacks; that is of the same values and test set. Sends 16
-/// bytes a part to each of the others. `on_alive` is called before each pass of the model, as a
-/// large set takes longer than anybody may be silent. Blocks: also on the other processes.  Errors:
-/// as comm::Work::wait and Model::set_row.
+/// bytes a part to each of the others. A large set takes longer than anybody may be silent:
+/// `limits.before_pass` is called. Blocks: also on the other processes.  Errors: as
+/// comm::Work::wait, Model::set_row and before_pass.
 Result<Evaluation> evaluate(Model& model, std::span<const float> values, const TestSet& test,
                             EvaluatedParts& made, comm::Communicator& communicator,
                             std::uint64_t step, const EvaluationLimits& limits);

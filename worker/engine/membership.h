@@ -79,6 +79,10 @@ class Membership {
   /// was lost since, to the newest one.
   virtual bool is_staying() const = 0;
 
+  /// Whether a newer view than the present one stops all: what takes long and can be left to
+  /// whoever goes on is better ended. Called between the parts of such work. Does not block.
+  virtual bool is_stop_near() const { return false; }
+
   /// The members of `view`, connected. It is aborted from elsewhere as soon as a member of it is
   /// known to be gone. Blocks: not for a view of prepared(), else until connected, or until a newer
   /// view makes it pointless. Errors: as make_tcp_communicator; all of them mean: see what next()

@@ -120,6 +120,16 @@ LineNumbers line_numbers(std::string_view lines) {
   return {number(lines), number(lines.substr(before.rfind('\n') + 1))};
 }
 
+Result<bool> lacks_evaluation(const std::string& path, std::int64_t step) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return false;
+  if (!fd) return disk_error(path, "open", errno);
+  std::string last_line;
+  const std::int64_t kept = kept_bytes(fd.get(), step, last_line);
+  if (kept < 0) return disk_error(path, "read", static_cast<int>(-kept));
+  return step_of(last_line) == step && !is_evaluation(last_line);
+}
+
 struct Record::File {
   std::string path;
   UniqueFd fd;

@@ -42,6 +42,10 @@ struct LineNumbers {
 };
 LineNumbers line_numbers(std::string_view lines);
 
+/// Whether the record at `path` has the line of `step` and none of an evaluation of it; not where
+/// it is no file. Leaves it as it is.  Errors: exit code kDisk.  Blocks: on the disk.
+Result<bool> lacks_evaluation(const std::string& path, std::int64_t step);
+
 /// How the lines of an open record get to its file.
 struct RecordWriting {
   bool is_beside = true;               ///< as LineWriter::Options

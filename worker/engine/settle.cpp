@@ -82,8 +82,10 @@ void copy_state(const OptimizerState& from, const std::function<void()>& on_aliv
 
 }  // namespace
 
+/// A stop has little time: what is only looked at is left to whoever goes on (standing_of()).
 bool Trainer::is_evaluation_due(const Standing& standing) const {
   const std::int64_t step = standing.step;
+  if (standing.is_stopping != 0 && step != total_steps_) return false;
   const std::int64_t every_epochs = config_.evaluate_every_epochs * loader_->steps_per_epoch();
   const std::int64_t every_steps = config_.evaluate_every_steps;
   const bool is_time = step == total_steps_ || step % every_epochs == 0 ||
@@ -120,23 +122,27 @@ Status Trainer::settle() {
   } else {
     describe_step();
   }
-  const std::int64_t step = standing_.step;
-  if (standing_.settled_step < step) {
-    if (is_evaluation_due(standing_)) {
-      MUSTER_RETURN_IF_ERROR(evaluate_now());
-      report_.evaluate_seconds = lap();
-    }
+  // At the end the state comes first: then nothing is lost, however long an evaluation takes.
+  const bool saves_first = is_end(standing_);
+  if (saves_first) MUSTER_RETURN_IF_ERROR(save_if_due(lap));
+  if (is_evaluation_due(standing_)) {
+    MUSTER_RETURN_IF_ERROR(evaluate_now());
+    report_.evaluate_seconds = lap();
   }
   // Also of what is settled: who was to write it may have died since.
   if (is_recorder()) MUSTER_RETURN_IF_ERROR(record_evaluation());
-  if (is_checkpoint_due(standing_)) {
-    MUSTER_RETURN_IF_ERROR(save());
-    if (keeps_files()) report_.checkpoint_seconds = lap();
-  }
+  if (!saves_first) MUSTER_RETURN_IF_ERROR(save_if_due(lap));
   // A disk that is full ends this process, and the others train on.
   MUSTER_RETURN_IF_ERROR(saver_.result());
-  standing_.settled_step = step;
+  standing_.settled_step = standing_.step;
   report_step();
+  return {};
+}
+
+Status Trainer::save_if_due(const std::function<double()>& lap) {
+  if (!is_checkpoint_due(standing_)) return {};
+  MUSTER_RETURN_IF_ERROR(save());
+  if (keeps_files()) report_.checkpoint_seconds = lap();
   return {};
 }
 
@@ -163,18 +169,33 @@ void Trainer::report_step() {
   if (hooks_.on_step) hooks_.on_step(report_);
 }
 
+/// With the checkpoint of `step` just read. An evaluation that was due there may not have been
+/// made, which the record tells: its line is missing behind that of the step.
+Result<Standing> Trainer::standing_of(std::int64_t step) const {
+  Standing standing;
+  standing.step = standing.restored_step = standing.checkpoint_step = step;
+  standing.settled_step = step - 1;
+  bool is_left = is_evaluation_due(standing);
+  if (is_left) {
+    MUSTER_ASSIGN_OR_RETURN(is_left, lacks_evaluation(record_path(), step));
+  }
+  if (!is_left) standing.settled_step = step;
+  return standing;
+}
+
 /// With the lines up to where `standing` is.
 Status Trainer::open_record(const Standing& standing) {
   if (record_.is_open()) return {};
   const OnFiles files(hooks_, config_.checkpoint_path);
   MUSTER_RETURN_IF_ERROR(record_.open(
-      config_.checkpoint_path + "/" + std::string(contract::kRecordFile), standing.step,
+      record_path(), standing.step,
       {!hooks_.saves_in_place, hooks_.is_record_held, hooks_.on_record, hooks_.on_recorded}));
-  // Of the step that a run goes on from, the record has all already, or nobody has it any more.
-  const bool is_restored = standing.step == standing.restored_step;
-  if (is_restored) record_.skip_to(standing.step);
+  // The line of the step that a run goes on from it has already, or nobody has it any more.
+  const bool is_lost =
+      standing.step == standing.restored_step && record_.last_step() < standing.step;
+  if (is_lost) record_.skip_to(standing.step);
   recorded_step_ = record_.last_step();
-  recorded_evaluation_ = is_restored ? standing.step : record_.last_evaluation();
+  recorded_evaluation_ = is_lost ? standing.step : record_.last_evaluation();
   return {};
 }
 
@@ -337,7 +358,11 @@ Status Trainer::evaluate_now() {
     evaluating_ = {standing_.step, standing_.lineage,
                    EvaluatedParts(static_cast<std::size_t>(config_.logical_ranks))};
   }
-  const EvaluationLimits limits{clock_, long_wait(), hooks_.on_alive};
+  const EvaluationLimits limits{clock_, long_wait(), [this]() -> Status {
+                                  if (hooks_.on_alive) hooks_.on_alive();
+                                  if (!membership_.is_stop_near()) return {};
+                                  return Error(ErrorCode::kAborted, "a stop comes first");
+                                }};
   const TestSet test(test_, static_cast<std::size_t>(config_.evaluate_samples_most));
   const auto result = is_split()
                           ? evaluate_stages({stage_group(), *team_, *communicator_, activations()},

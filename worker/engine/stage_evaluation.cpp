@@ -85,7 +85,7 @@ Status StagePasser::pass(const std::vector<Chunk>& chunks, std::vector<PartSum>&
   const int ticks =
       chunks.empty() ? 0 : static_cast<int>(chunks.size()) + group_.plan.size() + lead();
   for (int tick = 0; tick < ticks; ++tick) {
-    if (limits.on_alive) limits.on_alive();
+    MUSTER_RETURN_IF_ERROR(limits.before_pass ? limits.before_pass() : Status());
     if (const Chunk* chunk = table_ ? chunk_at(chunks, tick) : nullptr) {
       MUSTER_RETURN_IF_ERROR(embed(tick, *chunk));
     }

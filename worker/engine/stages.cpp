@@ -206,18 +206,21 @@ Status Trainer::share_sums() {
   return is_sharded() ? Status() : at(point::kLogged);
 }
 
-/// The newest checkpoint, read by the process with the files and dealt out to its group; its step,
-/// where there is one.
-Result<std::optional<std::int64_t>> Trainer::load_whole() {
+/// The newest checkpoint, read by the process with the files and dealt out to its group; where
+/// training stands with it, where there is one.
+Result<std::optional<Standing>> Trainer::load_whole() {
   std::optional<SavedState> whole;
+  Standing found;
   if (store_) {
     const OnFiles files(hooks_, config_.checkpoint_path);
     MUSTER_ASSIGN_OR_RETURN(whole, store_->find(optimizer_->state()));
+    if (whole) {
+      MUSTER_ASSIGN_OR_RETURN(found, standing_of(whole->step));
+    }
   }
-  std::int64_t found = whole ? whole->step : -1;
   MUSTER_RETURN_IF_ERROR(comm::broadcast(
       *group_, 0, 0, std::as_writable_bytes(std::span(&found, 1)), long_deadline()));
-  if (found < 0) return std::optional<std::int64_t>();
+  if (found.restored_step < 0) return std::optional<Standing>();
   MUSTER_RETURN_IF_ERROR(deal_stages(stage_group(), parameters_, optimizer_->state(),
                                      whole ? &*whole : nullptr, {0, long_deadline()}));
   return std::optional(found);

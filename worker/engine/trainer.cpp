@@ -351,7 +351,7 @@ Status Trainer::begin_parameters() {
 
 /// The newest checkpoint, where there is one, else the state before the first step.
 Status Trainer::load_state() {
-  std::optional<std::int64_t> step;
+  std::optional<Standing> found;
   const std::int64_t lineage = standing_.lineage;
   logged_.reset();
   newer_.clear();
@@ -367,31 +367,30 @@ Status Trainer::load_state() {
                                    : shards_among(ownership()).held(rank()));
   }
   if (keeps_files() && is_split()) {
-    MUSTER_ASSIGN_OR_RETURN(step, load_whole());
+    MUSTER_ASSIGN_OR_RETURN(found, load_whole());
   } else if (store_) {
     const OnFiles files(hooks_, config_.checkpoint_path);
-    MUSTER_ASSIGN_OR_RETURN(step, store_->load(parameters_, optimizer_->state()));
+    MUSTER_ASSIGN_OR_RETURN(const auto step, store_->load(parameters_, optimizer_->state()));
+    if (step) {
+      MUSTER_ASSIGN_OR_RETURN(found, standing_of(*step));
+    }
   }
-  if (step && *step > total_steps_) {
-    return Error(ErrorCode::kConflict, config_.checkpoint_path +
-                                           ": its newest checkpoint is of step " +
-                                           std::to_string(*step) + ", but this job ends at step " +
-                                           std::to_string(total_steps_) +
-                                           "; use more epochs or steps, or " + kAnotherPlace)
+  if (found && found->step > total_steps_) {
+    return Error(ErrorCode::kConflict,
+                 config_.checkpoint_path + ": its newest checkpoint is of step " +
+                     std::to_string(found->step) + ", but this job ends at step " +
+                     std::to_string(total_steps_) + "; use more epochs or steps, or " +
+                     kAnotherPlace)
         .with_exit_code(contract::exit_code::kCheckpoint);
   }
-  standing_ = Standing();
+  standing_ = found.value_or(Standing());
   standing_.lineage = lineage;
   has_state_ = true;
   sums_->forget();  // what is left of them is of a later step that is lost
-  if (!step) {
-    // Of a state that was given up the values are still there.
-    MUSTER_RETURN_IF_ERROR(begin_parameters());
-    optimizer_->reset();
-    return {};
-  }
-  standing_.step = standing_.settled_step = *step;
-  standing_.restored_step = standing_.checkpoint_step = *step;
+  if (found) return {};
+  // Of a state that was given up the values are still there.
+  MUSTER_RETURN_IF_ERROR(begin_parameters());
+  optimizer_->reset();
   return {};
 }
 

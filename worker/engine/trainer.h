@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/bpe/vocabulary.h"
+#include "common/contract.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/engine/buckets.h"
@@ -178,7 +179,7 @@ class Trainer {
   void plan_squares();
   Result<std::vector<float>> squares_of_model(std::uint64_t stamp);
   Status share_sums();
-  Result<std::optional<std::int64_t>> load_whole();
+  Result<std::optional<Standing>> load_whole();
   StateParts parts_of_group(bool has_optimizer);
   Status with_whole(bool has_optimizer, const std::function<Status(StateSource&)>& work);
   Result<bool> any_in_group(bool own);
@@ -205,6 +206,11 @@ class Trainer {
   bool is_checkpoint_due(const Standing& standing) const;
   bool is_state_wanted(const EntryPlan& plan) const;
   Status settle();
+  Status save_if_due(const std::function<double()>& lap);
+  std::string record_path() const {
+    return config_.checkpoint_path + "/" + std::string(contract::kRecordFile);
+  }
+  Result<Standing> standing_of(std::int64_t step) const;
   Status open_record(const Standing& standing);
   Status share_record(const std::vector<Greeting>& greetings, const EntryPlan& plan);
   Status tell_lines(const std::vector<Greeting>& greetings, const EntryPlan& plan);

@@ -200,6 +200,12 @@ class ElasticWorld::Seat final : public engine::Membership {
     return (ahead ? ahead : world_.shared_->round)->rank_of(trainer_) >= 0;
   }
 
+  bool is_stop_near() const override {
+    const std::lock_guard lock(world_.shared_->mutex);
+    return world_.shared_->round->stop &&
+           world_.shared_->round != world_.shared_->trainers[trainer_].present;
+  }
+
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override {
     Shared& shared = *world_.shared_;
     std::unique_lock lock(shared.mutex);

@@ -188,7 +188,10 @@ TEST_CASE("an evaluation whose others are lost goes on with the parts that it ha
   Model model(kSmallModel, 4, context);
   const SystemClock clock;
   int passes = 0;
-  const EvaluationLimits limits{clock, seconds(60), [&] { ++passes; }};
+  const EvaluationLimits limits{clock, seconds(60), [&]() -> Status {
+                                  ++passes;
+                                  return {};
+                                }};
   EvaluatedParts made(8);
   auto two = comm::make_local_communicators(2, clock);
   two[1]->abort();
@@ -200,6 +203,31 @@ TEST_CASE("an evaluation whose others are lost goes on with the parts that it ha
   CHECK(passes == 4 * 3 + 4 * 4);
   CHECK(result->accuracy == expected.accuracy);
   CHECK(result->loss == expected.loss);
+}
+
+TEST_CASE(
+    "an evaluation that is called off ends before its next pass, and keeps what it has made") {
+  const data::Dataset set = made_up(100);
+  std::vector<float> parameters(kSmallModel.parameters());
+  initialise(kSmallModel, 1, parameters);
+  kernels::cpu::Context context;
+  Model model(kSmallModel, 4, context);
+  const SystemClock clock;
+  int passes = 0;
+  const EvaluationLimits limits{clock, seconds(60), [&]() -> Status {
+                                  if (++passes != 9) return {};
+                                  return Error(ErrorCode::kAborted, "called off");
+                                }};
+  EvaluatedParts made(8);
+  auto one = comm::make_local_communicators(1, clock);
+  const auto called_off = evaluate(model, parameters, {set, 0}, made, *one[0], 1, limits);
+  REQUIRE_FALSE(called_off.has_value());
+  CHECK(called_off.error().message() == "called off");
+  CHECK(passes == 9);  // in the third part, of 12 samples; the first two have 12 and 13
+  const auto result = evaluate(model, parameters, {set, 0}, made, *one[0], 1, limits);
+  REQUIRE(result.has_value());
+  CHECK(passes == 9 + 3 * 3 + 3 * 4);
+  CHECK(result->loss == evaluated(set, 1, 4).loss);
 }
 
 TEST_CASE("more labels are counted right than 32 bits count, also where several processes do") {

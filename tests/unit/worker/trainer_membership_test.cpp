@@ -87,6 +87,29 @@ TEST_CASE("a trainer waits for a membership as long as its sentinel lives") {
   CHECK(next->epoch == 3);
 }
 
+TEST_CASE("a trainer knows that all are to stop before it has entered the view that says so") {
+  const ChannelOfTrainer descriptors;
+  sentinel::ViewSender sentinel(descriptors.sentinel_fd());
+  auto monitor = sentinel::PulseMonitor::make();
+  REQUIRE(monitor);
+  auto pulse = sentinel::Pulse::open(dup((*monitor)->fd()));
+  REQUIRE(pulse);
+  const SystemClock clock;
+  sentinel::TrainerLaunch launch;
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  TrainerMembership membership(launch, channel, *pulse, clock);
+  CHECK_FALSE(membership.is_stop_near());
+  sentinel::ViewMessage view;
+  for (view.epoch = 3; view.epoch <= 4; ++view.epoch) {
+    view.stop = view.epoch == 4;
+    sentinel.set(view);
+    const auto next = membership.next(view.epoch - 1, std::nullopt);
+    REQUIRE(next);
+    CHECK(next->epoch == view.epoch);
+    CHECK(membership.is_stop_near() == view.stop);
+  }
+}
+
 TEST_CASE("a trainer without a state waits until its deadline") {
   const ChannelOfTrainer descriptors;
   const RunawayClock clock(1000, [] {});
