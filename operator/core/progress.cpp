@@ -48,8 +48,11 @@ void take_progress(api::TrainingJobStatus& status, const ProgressReport& report,
   progress.step = count_of(report.step);
   progress.total_steps = count_of(report.total_steps);
   progress.epoch = count_of(report.epoch);
-  if (is_decimal(report.loss)) progress.loss = report.loss;
-  if (is_decimal(report.accuracy)) progress.accuracy = report.accuracy;
+  // Who goes on from a checkpoint knows neither before its first step and its first evaluation.
+  const bool goes_on = status.progress && report.restored_step >= 0;
+  const api::Progress before = goes_on ? *status.progress : api::Progress();
+  progress.loss = is_decimal(report.loss) ? report.loss : before.loss;
+  progress.accuracy = is_decimal(report.accuracy) ? report.accuracy : before.accuracy;
   progress.samples_per_second = decimal(report.samples_per_second, 1);
   if (report.step_seconds > 0) {
     progress.step_milliseconds = decimal(report.step_seconds * 1e3, 3);

@@ -49,6 +49,8 @@ BREAKAGES = [
     Breakage("of a gang that began with an operator that did not tell nobody learns its master key", EDIT,
              "  if (status.key_id.empty() && !status.placement.empty()) status.key_id = snapshot.key_id;\n", "", "test_core"),
     # Progress
+    Breakage("a restart takes loss and accuracy out of status", PROGRESS,
+             "const bool goes_on = status.progress && report.restored_step >= 0;", "const bool goes_on = false;", "test_core"),
     Breakage("what an earlier start had saved is the checkpoint of one that began below it", PROGRESS,
              "known && known->start_attempt != status.start_attempt && report.has_progress();", "status.start_attempt < -1;", "test_core"),
     Breakage("who has not begun yet takes back the checkpoint of the last start", PROGRESS,

@@ -292,6 +292,31 @@ TEST_CASE("one that only says what it waits for leaves the progress as it is") {
   CHECK(status.progress->step == 0);
 }
 
+TEST_CASE("loss and accuracy stay known while who goes on from a checkpoint has none of its own") {
+  ProgressReport report;
+  report.step = 450;
+  report.total_steps = 900;
+  report.loss = "0.25";
+  report.accuracy = "0.97";
+  auto job = make_job("j").engine().workers(1).all_running().report(report);
+  apply(job.edit(), job.plan());
+  job.edit().now += core::words::kProgressInterval;
+  const auto told = [&] {
+    const core::Plan plan = job.report(report).plan();
+    const api::Progress& progress = *status_of(plan).progress;
+    return std::to_string(progress.step) + ": " + progress.loss + ", " + progress.accuracy;
+  };
+  report.step = report.restored_step = 400;
+  report.loss = report.accuracy = "";
+  CHECK(told() == "400: 0.25, 0.97");
+  report.step = 401;
+  report.loss = "0.5";
+  CHECK(told() == "401: 0.5, 0.97");
+  // Of a state that is lost nothing is known any more.
+  report.restored_step = -1;
+  CHECK(told() == "401: 0.5, ");
+}
+
 TEST_CASE("what a step should take stands in status beside what it takes") {
   core::TopologyInput input = tree_of({"rack"});
   input.levels[0].latency_seconds = 0.5;
