@@ -40,13 +40,10 @@ bool Trainer::is_comparison_due(const Standing& standing) const {
 
 CopySums Trainer::copy_sums() const {
   const OptimizerState& state = optimizer_->state();
+  if (!is_sharded()) return {bit_sum(parameters_, state, hooks_.on_alive)};
   BitSum shared;
   shared.add(parameters_, hooks_.on_alive);
   for (const auto& scalar : state.scalars) shared.add(scalar.value);
-  if (!is_sharded()) {
-    for (const auto& buffer : state.buffers) shared.add(buffer.values, hooks_.on_alive);
-    return {shared.value()};
-  }
   CopySums sums{shared.value()};
   for (const Stretch& stretch : stretches_of(shape_.parameters(), keeping_.kept)) {
     const auto& keepers = stretch.keepers;
@@ -65,11 +62,13 @@ CopySums Trainer::copy_sums() const {
 /// The same on all processes, but that of a split model each knows of its own stage's copies alone
 /// whose is wrong.
 Result<CopyVerdict> Trainer::compare_copies() {
+  const CopySums own = copy_sums();
   MUSTER_ASSIGN_OR_RETURN(const auto sums,
-                          gather_sums(*communicator_, copy_sums(), step_stamp(), deadline()));
+                          gather_sums(*communicator_, own, step_stamp(), deadline()));
   CopyVerdict verdict =
       judge_copies(sums, is_sharded() ? stretches_of(shape_.parameters(), keeping_.kept)
                                       : std::vector<Stretch>());
+  if (verdict.are_alike && !is_sharded()) compared_ = {standing_.step, own[0]};
   if (!is_split()) return verdict;
   MUSTER_ASSIGN_OR_RETURN(const bool differ, any_in_group(!verdict.are_alike));
   verdict.are_alike = !differ;
@@ -177,6 +176,7 @@ void Trainer::note_return(std::string why, std::int64_t step) {
 /// Nothing of the state is to be used or handed on, nor what was recorded since the checkpoint.
 void Trainer::drop_state(std::int64_t lineage) {
   has_state_ = is_whole_ = is_compared_ = is_learning_ = false;
+  compared_ = {};
   logged_.reset();
   newer_.clear();
   forget_standing(lineage);

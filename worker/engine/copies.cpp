@@ -60,6 +60,15 @@ void BitSum::add(std::span<const float> values, const std::function<void()>& on_
 
 void BitSum::add(double value) { mix(std::bit_cast<std::uint64_t>(value)); }
 
+std::uint64_t bit_sum(std::span<const float> parameters, const OptimizerState& optimizer,
+                      const std::function<void()>& on_alive) {
+  BitSum sum;
+  sum.add(parameters, on_alive);
+  for (const auto& scalar : optimizer.scalars) sum.add(scalar.value);
+  for (const auto& buffer : optimizer.buffers) sum.add(buffer.values, on_alive);
+  return sum.value();
+}
+
 CopyVerdict judge_copies(const std::vector<CopySums>& sums, const std::vector<Stretch>& stretches) {
   CopyVerdict verdict;
   const auto processes = static_cast<int>(sums.size());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "worker/engine/keeping.h"
+#include "worker/engine/optimizer.h"
 
 namespace muster::engine {
 
@@ -27,6 +28,10 @@ class BitSum {
   void mix(std::uint64_t word);
   std::uint64_t value_ = 0x6d75737465722031u;
 };
+
+/// Of all of a state that is in one place.
+std::uint64_t bit_sum(std::span<const float> parameters, const OptimizerState& optimizer,
+                      const std::function<void()>& on_alive = nullptr);
 
 /// What a process says of the copies that it keeps: the sum of what all keep, then by stretch of
 /// what is sharded the sum of that, 0 where it does not keep it.

@@ -4,8 +4,22 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/contract.h"
+#include "worker/engine/copies.h"
 
 namespace muster::engine {
+
+Result<std::span<const float>> SummedState::read(const StatePiece& piece) {
+  const auto& buffers = optimizer_.buffers;
+  const bool is_last =
+      piece.buffer == buffers.size() &&
+      piece.range.end == (buffers.empty() ? parameters_ : buffers.back().values).size();
+  if (is_last && bit_sum(parameters_, optimizer_, on_alive_) != sum_) {
+    return Error(ErrorCode::kCorrupt, "a bit has flipped in the memory that it is written from")
+        .with_exit_code(contract::exit_code::kMemory);
+  }
+  return StateInMemory(parameters_, &optimizer_).read(piece);
+}
 
 Saver::~Saver() {
   wait();

@@ -5,14 +5,35 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "worker/engine/checkpoint.h"
 #include "worker/engine/optimizer.h"
 
 namespace muster::engine {
+
+/// A state in memory that had this bit_sum() when it was known to be right, of which the last piece
+/// is given only while it still has: what is written of it takes a while, and a bit that flips
+/// meanwhile would get a right checksum.  Errors of the last read: kCorrupt with exit code kMemory.
+class SummedState final : public StateSource {
+ public:
+  /// What it is made of outlives it. `on_alive` is called often meanwhile; empty: nobody asks.
+  SummedState(std::span<const float> parameters, const OptimizerState& optimizer, std::uint64_t sum,
+              std::function<void()> on_alive = nullptr)
+      : parameters_(parameters), optimizer_(optimizer), sum_(sum), on_alive_(std::move(on_alive)) {}
+  Result<std::span<const float>> read(const StatePiece& piece) override;
+
+ private:
+  std::span<const float> parameters_;
+  const OptimizerState& optimizer_;
+  const std::uint64_t sum_;
+  const std::function<void()> on_alive_;
+};
 
 /// Threads: one.  Its destructor waits for what is being written.
 class Saver {
@@ -21,6 +42,7 @@ class Saver {
   struct Copy {
     std::vector<float> parameters;
     OptimizerState optimizer;
+    std::uint64_t sum = 0;  ///< that it is to have
   };
 
   Saver() = default;

@@ -428,18 +428,27 @@ Status Trainer::read_copy(StateSource& source, Saver::Copy& copy) {
   return {};
 }
 
+/// Of the state that this process has alone: what all have agreed on, if there are others.
+std::uint64_t Trainer::sum_to_save() const {
+  if (compared_.step == standing_.step) return compared_.sum;
+  return bit_sum(parameters_, optimizer_->state(), hooks_.on_alive);
+}
+
 /// On the process with the files: of what it has alone, or of what `source` reads.
 Status Trainer::save_copy(StateSource* source) {
   Saver::Copy& copy = saver_.copy();
   const OptimizerState& own = optimizer_->state();
   if (source == nullptr) {
+    copy.sum = sum_to_save();
     copy_values(parameters_, hooks_.on_alive, copy.parameters);
     copy_state(own, hooks_.on_alive, copy.optimizer);
   } else {
     MUSTER_RETURN_IF_ERROR(read_copy(*source, copy));
+    copy.sum = bit_sum(copy.parameters, copy.optimizer, hooks_.on_alive);
   }
   return write_checkpoint(true, [this, &copy, step = standing_.step] {
-    return store_->save({step, copy.parameters, copy.optimizer});
+    SummedState state(copy.parameters, copy.optimizer, copy.sum);
+    return store_->save(step, copy.optimizer, state);
   });
 }
 
@@ -447,8 +456,9 @@ Status Trainer::save_copy(StateSource* source) {
 Status Trainer::save_in_place(StateSource* source) {
   return write_checkpoint(false, [&] {
     const OptimizerState& own = optimizer_->state();
-    StateInMemory in_memory(parameters_, &own);
-    WatchedSource watched(source != nullptr ? *source : in_memory,
+    std::optional<SummedState> in_memory;
+    if (source == nullptr) in_memory.emplace(parameters_, own, sum_to_save(), hooks_.on_alive);
+    WatchedSource watched(source != nullptr ? *source : *in_memory,
                           [this] { return before_piece(!is_sharded()); });
     return store_->save(standing_.step, own, watched);
   });

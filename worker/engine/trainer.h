@@ -244,6 +244,7 @@ class Trainer {
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
   std::size_t copy_bytes() const;
+  std::uint64_t sum_to_save() const;
   Status read_copy(StateSource& source, Saver::Copy& copy);
   Status save_copy(StateSource* source);
   Status save_in_place(StateSource* source);
@@ -425,7 +426,12 @@ class Trainer {
   bool is_broken_ = false;                            ///< it, or one that was not entered since
   int patience_ = 1;                                  ///< waits may take so many times as long
   bool is_compared_ = false;  ///< its members' copies were alike at least once
-  std::string returned_;      ///< why there was a return that was not told yet
+  /// What of own state was the same on all: its sum, when this process had made that step.
+  struct Compared {
+    std::int64_t step = -1;
+    std::uint64_t sum = 0;
+  } compared_;
+  std::string returned_;  ///< why there was a return that was not told yet
   std::int64_t returned_from_ = 0;
   int returns_ = 0;      ///< to a checkpoint since the last one, with nobody found guilty
   Divergence diverged_;  ///< the last one that training went back from

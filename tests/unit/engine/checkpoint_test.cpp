@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -12,6 +13,8 @@
 #include "common/rng.h"
 #include "tests/full_disk.h"
 #include "tests/unit/data/idx_bytes.h"
+#include "worker/engine/copies.h"
+#include "worker/engine/saver.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -517,6 +520,34 @@ TEST_CASE("a checkpoint path that cannot be written is named") {
   REQUIRE_FALSE(saved.has_value());
   CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
   CHECK(has(saved.error().message(), "file/below"));
+}
+
+TEST_CASE("a bit that flips in a state while it is saved leaves no checkpoint of it") {
+  const Fixture fixture;
+  for (const bool is_adamw : {false, true}) {
+    for (const int where : {0, 1, 2}) {
+      CAPTURE(is_adamw);
+      CAPTURE(where);
+      State state(1, is_adamw);
+      const std::uint64_t sum = bit_sum(state.parameters, state.optimizer);
+      SummedState summed(state.parameters, state.optimizer, sum);
+      const std::int64_t step = is_adamw ? 200 : 100;
+      if (where == 0) {
+        CHECK(fixture.store().save(step, state.optimizer, summed));
+        CHECK(fs::exists(fixture.step(step)));
+        continue;
+      }
+      fs::remove_all(fixture.step(step));
+      float& value =
+          where == 1 ? state.parameters[77] : state.optimizer.buffers.back().values.back();
+      value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1u);
+      const Status saved = fixture.store().save(step, state.optimizer, summed);
+      REQUIRE_FALSE(saved);
+      CHECK(saved.error().exit_code() == contract::exit_code::kMemory);
+      CHECK(has(saved.error().message(), "a bit has flipped"));
+      CHECK_FALSE(fs::exists(fixture.step(step)));
+    }
+  }
 }
 
 TEST_CASE("a model that does not fit on the disk leaves nothing of itself behind") {

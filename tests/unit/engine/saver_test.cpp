@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -510,6 +511,51 @@ TEST_CASE("where checkpoints are written in place, none is begun on a disk that 
   }
   CHECK(saved == std::set<std::int64_t>{40, 44});
   CHECK(test::record_of(directory.path()).size() >= 44);
+}
+
+namespace {
+
+/// The parameters of the trainer whose thread this is.
+thread_local float* own_parameters = nullptr;
+
+}  // namespace
+
+TEST_CASE("what has changed since all had the same state becomes no checkpoint") {
+  struct Case {
+    int processes;
+    bool saves_in_place;
+    std::string_view flips_at;
+  };
+  // Between the comparison and the copy; or, of the only process, while it is written.
+  for (const Case& one : {Case{2, false, point::kCheckpoint}, Case{2, true, point::kCheckpoint},
+                          Case{1, true, point::kPiece}}) {
+    CAPTURE(one.processes);
+    CAPTURE(one.saves_in_place);
+    const test::TempDirectory directory;
+    TrainingHooks hooks;
+    hooks.saves_in_place = one.saves_in_place;
+    hooks.on_state = [](std::int64_t, std::span<const float> parameters, const OptimizerState&) {
+      own_parameters = const_cast<float*>(parameters.data());
+    };
+    std::atomic<int> flips = 0;
+    hooks.at = [&](std::string_view place, std::int64_t step) -> Status {
+      if (place != one.flips_at || step != 20 || flips == one.processes) return {};
+      ++flips;
+      float& value = own_parameters[100];  // on all, so that nobody's copy differs
+      value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1u);
+      return {};
+    };
+    const Trained trained = train_with(trained_digits(directory.path()), one.processes, hooks);
+    CHECK(flips == one.processes);
+    std::multiset<int> codes, expected{contract::exit_code::kMemory};
+    if (one.processes > 1) expected.insert(contract::exit_code::kPeerLost);
+    for (const auto& result : trained.results) {
+      REQUIRE_FALSE(result.has_value());
+      codes.insert(result.error().exit_code());
+    }
+    CHECK(codes == expected);
+    CHECK_FALSE(std::filesystem::exists(directory / "step-000000000020"));
+  }
 }
 
 TEST_CASE("a disk that is full ends the process with the files, a few steps later") {
