@@ -81,7 +81,7 @@ BREAKAGES = [
     Breakage("a checkpoint of another training is removed as an old one", "worker/engine/checkpoint.cpp",
              "if (may_be_others || kept++", "if (kept++", "test_engine"),
     Breakage("who is late with a checkpoint takes away what is whole", "worker/engine/checkpoint.cpp",
-             "if (damaged_.contains(step) || !read_manifest(step, layout)) {", "{", "test_engine"),
+             "if (damaged_.contains(step) || !read_manifest(step)) {", "{", "test_engine"),
     Breakage("who is late with a checkpoint fails", "worker/engine/files.cpp",
              "failed == ENOENT && ::access(path.c_str(), F_OK) == 0 ? 0 : failed;", "failed;", "test_engine"),
     Breakage("a checkpoint that cannot be read counts as damaged", "worker/engine/checkpoint.cpp",

@@ -58,10 +58,6 @@ struct StatePiece {
 /// In the order in which they are saved; `optimizer_buffers`: how many there are, none for a model.
 std::vector<StatePiece> state_pieces(const ModelShape& shape, std::size_t optimizer_buffers);
 
-/// Pure. What a checkpoint's manifest has at most: of a model of billions the checksums of all its
-/// blocks. `buffers` of the optimiser hold all trained `parameters` each, and the model `values`.
-std::size_t manifest_bytes_most(std::size_t values, std::size_t parameters, std::size_t buffers);
-
 /// A state that is saved without being in one place.
 class StateSource {
  public:
@@ -139,13 +135,13 @@ class CheckpointStore {
   using Steps = std::map<std::int64_t, bool, std::greater<>>;
   Result<Steps> steps() const;
   std::string directory_of(std::int64_t step) const;
-  Status check_newest(const OptimizerState& layout) const;
+  Status check_newest() const;
   Status write_step(const std::string& directory, std::int64_t step, const OptimizerState& layout,
                     StateSource& source);
   /// Errors: it is not one of this training.
-  Result<Json> read_manifest(std::int64_t step, const OptimizerState& layout) const;
+  Result<Json> read_manifest(std::int64_t step) const;
   Result<SavedState> load_step(std::int64_t step, const OptimizerState& layout) const;
-  void remove_old(std::int64_t newest, const OptimizerState& layout) const;
+  void remove_old(std::int64_t newest) const;
 
   CheckpointOptions options_;
   std::set<std::int64_t> damaged_;  ///< steps that find() has passed over

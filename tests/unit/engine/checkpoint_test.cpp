@@ -276,7 +276,7 @@ TEST_CASE("when none is whole, the newest is named with what is wrong") {
   overwrite(fixture.step(200) + "/model.safetensors", text);
   const Error error = fixture.refused();
   CHECK(has(error.message(), fixture.step(200) + "/model.safetensors"));
-  CHECK(has(error.message(), "block 1 does not match its checksum"));
+  CHECK(has(error.message(), "does not match its checksum in manifest.json"));
 }
 
 TEST_CASE("a checkpoint of another job is refused by the field that differs") {
@@ -372,17 +372,34 @@ TEST_CASE("what a disk fails to give of a checkpoint is an error, and ends no pr
   CHECK(saved.files[1].sha256());
 }
 
-TEST_CASE("a manifest of any size of model may be read again") {
+TEST_CASE("a checkpoint of an earlier build, whose manifest lists blocks, too, is read") {
   const Fixture fixture;
   fixture.save(100);
-  const std::size_t manifest = fs::file_size(fixture.step(100) + "/manifest.json");
-  CHECK(manifest <= manifest_bytes_most(kShape.values(), kShape.parameters(), 1));
-  // Two checksums of a block, in quotes and with commas, and what they stand in.
-  const auto growth = [](std::size_t values, std::size_t buffers) {
-    return manifest_bytes_most(values, values, buffers) - manifest_bytes_most(0, 0, buffers);
-  };
-  CHECK(growth(4096, 1) == 2 * 67);
-  CHECK(growth(std::size_t{6'000'000'000}, 2) / 67 == 3 * (6'000'000'000 / 4096));
+  const std::string path = fixture.step(100) + "/manifest.json";
+  // As they were written, and as no build has written them.
+  for (const Json& blocks : {Json{"00", "11"}, Json(7), Json::object(), Json()}) {
+    Json manifest = *parse_json(content(path));
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      manifest["files"][file]["blocks"] = blocks;
+    }
+    overwrite(path, dump_json(manifest) + "\n");
+    CHECK(fixture.loaded() == 100);
+  }
+}
+
+TEST_CASE("a manifest without a file's checksum is none") {
+  for (const char* damage : {R"({"files": 7})", R"({"files": {"model.safetensors": []}})",
+                             R"({"files": {"optimizer.safetensors": {"sha256": null}}})",
+                             R"({"parametersSha256": 1})"}) {
+    CAPTURE(damage);
+    const Fixture fixture;
+    fixture.save(100);
+    const std::string path = fixture.step(100) + "/manifest.json";
+    Json manifest = *parse_json(content(path));
+    manifest.merge_patch(*parse_json(damage));
+    overwrite(path, dump_json(manifest) + "\n");
+    CHECK(fixture.refused().code() == ErrorCode::kCorrupt);
+  }
 }
 
 TEST_CASE("who is late with a checkpoint disturbs nothing of who has trained on since") {
