@@ -239,8 +239,10 @@ Result<CheckpointStore::Steps> CheckpointStore::steps() const {
   for (fs::directory_iterator it(options_.path, error), end; !error && it != end;
        it.increment(error)) {
     const std::int64_t step = step_of(it->path().filename().string());
-    if (step >= 0) steps[step] = fs::exists(it->path() / kManifest, error);
-    if (error) break;
+    if (step < 0) continue;
+    const fs::path manifest = it->path() / kManifest;
+    steps[step] = fs::exists(manifest, error);
+    if (error) return disk_error(manifest.string(), "look at", error.value());
   }
   if (error && error != std::errc::no_such_file_or_directory) {
     return disk_error(options_.path, "look for checkpoints", error.value());

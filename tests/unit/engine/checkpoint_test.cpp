@@ -347,6 +347,7 @@ TEST_CASE("what cannot be read now is neither damaged nor gone") {
     REQUIRE_FALSE(loaded.has_value());
     CHECK(loaded.error().exit_code() == contract::exit_code::kDisk);
     CHECK(has(loaded.error().message(), path));
+    if (!name.empty()) CHECK(has(loaded.error().message(), fixture.step(200) + "/" + name));
   }
 }
 
