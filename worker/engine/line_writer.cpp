@@ -4,7 +4,26 @@
 #include <system_error>
 #include <utility>
 
+#include "common/caught.h"
+
 namespace muster::engine {
+namespace {
+
+/// What leaves a thread ends the process without a word of what it was: of one that may have a
+/// thread an exception is an error.
+LineWriter::Options with_errors(LineWriter::Options options) {
+  if (!options.is_beside) return options;
+  options.write = [write = std::move(options.write)](std::string_view lines) -> Status {
+    try {
+      return write(lines);
+    } catch (...) {
+      return caught_error();
+    }
+  };
+  return options;
+}
+
+}  // namespace
 
 std::string take_surplus(std::string& lines) {
   if (lines.size() <= kLinesKeptMost) return {};
@@ -14,7 +33,7 @@ std::string take_surplus(std::string& lines) {
   return surplus;
 }
 
-LineWriter::LineWriter(Options options) : options_(std::move(options)) {
+LineWriter::LineWriter(Options options) : options_(with_errors(std::move(options))) {
   if (!options_.is_beside) return;
   try {
     thread_ = std::thread([this] { run(); });

@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/caught.h"
 #include "common/check.h"
 #include "common/contract.h"
 #include "worker/engine/copies.h"
@@ -49,7 +50,13 @@ void Saver::run() {
     changed_.wait(lock, [this] { return write_ || ends_; });
     if (!write_) return;
     lock.unlock();
-    Status status = write_();
+    Status status;
+    try {
+      status = write_();
+    } catch (...) {
+      // What leaves a thread ends the process without a word of what it was.
+      status = caught_error();
+    }
     lock.lock();
     status_ = std::move(status);
     done = std::exchange(write_, nullptr);

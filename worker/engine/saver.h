@@ -57,7 +57,8 @@ class Saver {
   /// Writes it on a thread of its own, or with `is_beside` false in the caller's. Requires that
   /// nothing is being written.
   void begin(std::int64_t step, bool is_beside, std::function<Status()> write);
-  /// What became of it; nothing has become yet of one that is being written.
+  /// What became of it; nothing has become yet of one that is being written. What `write`
+  /// throws on a thread of its own is an error with exit code kOutOfMemory or kInternal.
   Status result();
   /// Whether nothing is being written any more.  Blocks: for the disk, so long at most.
   bool wait(milliseconds most);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -185,4 +186,14 @@ TEST_CASE("without a thread of its own, lines wait while they are held") {
     writer.add(line(1));
   }
   CHECK(file.text() == line(0));  // as of a process that was killed
+}
+
+TEST_CASE("a want of memory while lines are written is an error and no end without a word") {
+  LineWriter::Options options;
+  options.write = [](std::string_view) -> Status { throw std::bad_alloc(); };
+  LineWriter writer(options);
+  CHECK(writer.add("1\n").empty());
+  const Status waited = writer.wait(1);
+  REQUIRE_FALSE(waited);
+  CHECK(waited.error().exit_code() == contract::exit_code::kOutOfMemory);
 }

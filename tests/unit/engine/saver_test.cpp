@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -556,6 +557,16 @@ TEST_CASE("what has changed since all had the same state becomes no checkpoint")
     CHECK(codes == expected);
     CHECK_FALSE(std::filesystem::exists(directory / "step-000000000020"));
   }
+}
+
+TEST_CASE("a want of memory while a checkpoint is written is an error and no end without a word") {
+  Saver saver;
+  saver.begin(20, true, []() -> Status { throw std::bad_alloc(); });
+  CHECK(saver.wait(seconds(60)));
+  CHECK_FALSE(saver.is_saved());
+  const Status result = saver.result();
+  REQUIRE_FALSE(result);
+  CHECK(result.error().exit_code() == contract::exit_code::kOutOfMemory);
 }
 
 TEST_CASE("a disk that is full ends the process with the files, a few steps later") {
