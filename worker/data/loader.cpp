@@ -16,14 +16,6 @@ std::int64_t Loader::steps_per_epoch() const {
                                    static_cast<std::uint64_t>(options_.batch_size));
 }
 
-std::uint64_t Loader::sample(std::int64_t step, int rank, int i) const {
-  MUSTER_CHECK(i >= 0 && i < rows_per_rank());
-  const Permutation order(options_.seed, static_cast<std::uint32_t>(step / steps_per_epoch()),
-                          options_.samples);
-  const std::int64_t first = step % steps_per_epoch() * options_.batch_size;
-  return order(static_cast<std::uint64_t>(first + std::int64_t{rank} * rows_per_rank() + i));
-}
-
 void Loader::samples(std::int64_t step, RankRange ranks, std::span<std::uint64_t> indices) const {
   const auto rows =
       static_cast<std::size_t>(ranks.size()) * static_cast<std::size_t>(rows_per_rank());

@@ -29,10 +29,7 @@ class Loader {
   std::int64_t steps_per_epoch() const;
   int rows_per_rank() const { return options_.batch_size / options_.logical_ranks; }
 
-  /// Index of row `i` of logical rank `rank` at step `step` (from 0, over all passes).
-  std::uint64_t sample(std::int64_t step, int rank, int i) const;
-
-  /// Fills `indices` with the samples of `ranks` at `step`, rank by rank.
+  /// Fills `indices` with the samples of `ranks` at `step` (from 0, over all passes), rank by rank.
   /// Shape: indices (ranks.size() * rows_per_rank()).
   void samples(std::int64_t step, RankRange ranks, std::span<std::uint64_t> indices) const;
 

@@ -41,8 +41,4 @@ Sha256Digest combine(std::span<const Sha256Digest> digests) {
   return sha256(std::as_bytes(digests));
 }
 
-std::string block_hash(std::span<const float> values) {
-  return to_hex(combine(block_digests(values)));
-}
-
 }  // namespace muster::engine

@@ -18,7 +18,4 @@ std::vector<Sha256Digest> block_digests(std::span<const float> values,
 /// SHA-256 over the concatenated digests.
 Sha256Digest combine(std::span<const Sha256Digest> digests);
 
-/// Lower-case hexadecimal of combine(block_digests(values)).
-std::string block_hash(std::span<const float> values);
-
 }  // namespace muster::engine

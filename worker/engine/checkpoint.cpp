@@ -303,11 +303,6 @@ Status CheckpointStore::write_step(const std::string& directory, std::int64_t st
   return sync_directory(options_.path);
 }
 
-Status CheckpointStore::save(const StateView& state) {
-  StateInMemory source(state.parameters, &state.optimizer);
-  return save(state.step, state.optimizer, source);
-}
-
 Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, StateSource& source) {
   const std::string directory = directory_of(step);
   if (Status written = write_step(directory, step, layout, source); !written) {

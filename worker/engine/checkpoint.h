@@ -42,13 +42,6 @@ struct CheckpointOptions {
   std::string model_config{};  ///< goes into config.json beside the model; empty: there is none
 };
 
-/// The state after a step.
-struct StateView {
-  std::int64_t step = 0;
-  std::span<const float> parameters;
-  const OptimizerState& optimizer;
-};
-
 /// A part of a state: of the values (buffer 0), or of what the optimiser keeps of the trained ones
 /// (buffers 1 and up).
 struct StatePiece {
@@ -103,15 +96,14 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(CheckpointOptions options);
 
-  /// Saves `state`, then removes all but the newest `keep` checkpoints of this training up to its
+  /// Saves the state after `step` from `source`; `layout` says what the optimiser's buffers and
+  /// scalars are. Then removes all but the newest `keep` checkpoints of this training up to its
   /// step, and those that find() has passed over. Another process may save the same step into the
   /// same directory, or may have: the files are the same, and what is whole there stays so.
-  /// Errors: exit code kDisk; older checkpoints are untouched and nothing half written is left.
+  /// Errors: those of `source`; exit code kDisk; older checkpoints are untouched and nothing half
+  /// written is left.
   /// kConflict with exit code kCheckpoint: the newest checkpoint is another training's, which stays
   /// as it is; of two that begin in one directory the first to save has it.
-  Status save(const StateView& state);
-  /// The same from `source`, whose errors are returned, too; `layout` says what the optimiser's
-  /// buffers and scalars are.
   Status save(std::int64_t step, const OptimizerState& layout, StateSource& source);
 
   /// Fills `parameters` and `optimizer`, whose layout is that of the job, from the newest

@@ -37,13 +37,6 @@ Ranges updated_part(const Reduction& reduction, int rank, ElementRange range) {
   return within(reduction.keeping->kept[static_cast<std::size_t>(rank)], trained);
 }
 
-/// Elements of `owned` that go to all: of the gradient where all make all updates, of the tail, and
-/// squares.
-std::size_t elements_for_all(const Reduction& reduction, ElementRange owned) {
-  const std::size_t trained = reduction.keeping ? 0 : trained_part(reduction, owned).size();
-  return trained + tail_part(reduction, owned).size() + measured_part(reduction, owned).size();
-}
-
 /// Whether the node is added up on its host before `owner` is sent it.
 bool is_made_for(const Reduction& reduction, int owner, const HostNode& node) {
   return node.is_made() && !reduction.hosts.are_together(owner, node.holders[0]);
@@ -97,40 +90,7 @@ std::size_t memory_for(const Reduction& reduction, const std::vector<HostNode>& 
   return elements;
 }
 
-/// Node sums that `rank` sends for what `owner` adds up of a bucket.
-std::size_t nodes_sent(const Reduction& reduction, const std::vector<HostNode>& nodes, int rank,
-                       int owner, std::size_t bucket) {
-  std::size_t sent = 0;
-  for (const HostNode& node : nodes) {
-    const bool is_maker =
-        is_made_for(reduction, owner, node) && node.maker(turn_of(owner, bucket)) == rank;
-    sent += is_maker ? 1 : parts_of(node, rank);
-  }
-  return sent;
-}
-
 }  // namespace
-
-std::uint64_t expected_bytes(const Assignment& assignment, int rank, const Reduction& reduction) {
-  const std::vector<HostNode> nodes = host_nodes(assignment, reduction.hosts);
-  const std::size_t others_beside = reduction.hosts.beside(rank).size() - 1;
-  const auto hosts = static_cast<std::size_t>(reduction.hosts.count(assignment.processes()));
-  std::uint64_t floats = 0;
-  for (std::size_t bucket = 0; bucket < reduction.ownership.buckets().count(); ++bucket) {
-    const ElementRange own = reduction.ownership.of(bucket, rank);
-    floats += (others_beside + hosts - 1) * elements_for_all(reduction, own);
-    for (int peer = 0; peer < assignment.processes(); ++peer) {
-      if (peer == rank) continue;
-      const ElementRange theirs = reduction.ownership.of(bucket, peer);
-      floats += nodes_sent(reduction, nodes, rank, peer, bucket) * theirs.size();
-      if (reduction.keeping) floats += size_of(updated_part(reduction, peer, own));
-      const bool gives_on = !reduction.hosts.are_together(rank, peer) &&
-                            reduction.hosts.first_of(rank, turn_of(peer, bucket)) == rank;
-      if (gives_on) floats += others_beside * elements_for_all(reduction, theirs);
-    }
-  }
-  return sizeof(float) * floats;
-}
 
 GradientExchange::GradientExchange(const Assignment& assignment, int rank, Reduction reduction,
                                    const std::vector<float*>& nodes, std::vector<float>& memory)

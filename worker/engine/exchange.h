@@ -42,9 +42,6 @@ struct Reduction {
   Hosts hosts{};
 };
 
-/// Payload bytes that `rank` sends in one sum.
-std::uint64_t expected_bytes(const Assignment& assignment, int rank, const Reduction& reduction);
-
 /// Called between the parts of a sum: "bucket" while the node sums of a bucket move and later ones
 /// are still to come, "scatter" while the last move, "reduced" when everything owned is added up,
 /// "gather" (with keepers "log") while that moves. An error ends the sum with it.

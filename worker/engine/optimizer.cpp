@@ -5,23 +5,10 @@
 #include <utility>
 
 #include "common/check.h"
-#include "worker/engine/block_hash.h"
 
 namespace muster::engine {
 
 namespace cpu = kernels::cpu;
-
-std::string state_hash(const OptimizerState& state) {
-  std::vector<Sha256Digest> digests;
-  for (const auto& buffer : state.buffers) {
-    const auto blocks = block_digests(buffer.values);
-    digests.insert(digests.end(), blocks.begin(), blocks.end());
-  }
-  std::vector<double> scalars;
-  for (const auto& scalar : state.scalars) scalars.push_back(scalar.value);
-  if (!scalars.empty()) digests.push_back(sha256(std::as_bytes(std::span(scalars))));
-  return to_hex(combine(digests));
-}
 
 OptimizerState laid_out(const OptimizerState& from, Ranges room) {
   OptimizerState state;

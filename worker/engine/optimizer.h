@@ -42,10 +42,6 @@ struct Gradient {
   const float* values = nullptr;  ///< of the range alone
 };
 
-/// SHA-256 over the digests of all buffers' blocks, one buffer after the other, and one more of the
-/// scalars' bytes where there are any. Lower-case hexadecimal.
-std::string state_hash(const OptimizerState& state);
-
 /// Threads: one.
 class Optimizer {
  public:

@@ -30,7 +30,7 @@ class Pretrained {
 
   /// The values at `range` of the whole model.  Shape: out (range.size()).
   Status read(ElementRange range, std::span<float> out) const;
-  /// block_hash() of all values.
+  /// combine(block_digests()) of all values, in hexadecimal.
   const std::string& sha256() const { return sha256_; }
 
  private:

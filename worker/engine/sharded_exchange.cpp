@@ -69,17 +69,6 @@ std::vector<Gift> gifts_by_hosts(const Giving& giving, int rank) {
 
 }  // namespace
 
-std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
-                                  const Reduction& reduction) {
-  MUSTER_CHECK(reduction.keeping.has_value());
-  std::uint64_t bytes = expected_bytes(assignment, rank, reduction);
-  bytes += static_cast<std::uint64_t>(assignment.processes() - 1);
-  for (const Gift& one : plan_gifts({*reduction.keeping, reduction.hosts}, rank).all) {
-    if (one.from == rank) bytes += one.range.size() * sizeof(float);
-  }
-  return bytes;
-}
-
 Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
                const ExchangePoint& point) {
   if (communicator.size() == 1) return {};

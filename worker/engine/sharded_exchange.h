@@ -12,13 +12,6 @@
 
 namespace muster::engine {
 
-/// Payload bytes that `rank` sends in one step, that of its sum included; `reduction` has
-/// keepers. Where each keeps what it owns, and its buddies, they are those of a sum for all,
-/// because a buddy is sent the gradient in place of the parameters, and one byte to each of the
-/// others; hosts that are shared are sent less from others.
-std::uint64_t expected_step_bytes(const Assignment& assignment, int rank,
-                                  const Reduction& reduction);
-
 /// Returns when all others have come here, too. Point: "logged" while they tell it.
 /// Blocks: until `deadline`.  Errors: as comm::Work::wait, or the point's.
 Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,

@@ -39,7 +39,7 @@ struct Meeting {
 
 // Blocks and errors of all: as comm::Work::wait.
 
-/// Of all values, what block_hash() says of a model that is not split, as bytes.
+/// Of all values, what combine(block_digests()) says of a model that is not split.
 /// Shape: values (part's values).
 Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const float> values,
                                     const Meeting& meeting);

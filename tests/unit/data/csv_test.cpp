@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -423,8 +424,9 @@ TEST_CASE("rows that stay in their file are what they are in memory") {
       Values row(3), expected(3);
       for (std::int64_t step = 0; step < 12; ++step) {
         prefetch(*set, loader, step + 1, {0, 5});
-        for (int i = 0; i < 10; ++i) {
-          const std::uint64_t index = loader.sample(step, i / 2, i % 2);
+        std::array<std::uint64_t, 10> batch{};
+        loader.samples(step, {0, 5}, batch);
+        for (const std::uint64_t index : batch) {
           REQUIRE(read_row(*set, index, row));
           REQUIRE(read_row(*held, index, expected));
           CHECK(row == expected);

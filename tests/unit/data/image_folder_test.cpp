@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <new>
 #include <utility>
@@ -235,8 +236,9 @@ TEST_CASE("pictures that are not held are what they are in memory") {
     for (std::int64_t step = 0; step < 20; ++step) {
       for (int rank = 0; rank < 5; ++rank) {
         prefetch(*set, loader, step + 1, {rank, rank + 1});
-        for (int row = 0; row < 2; ++row) {
-          const std::uint64_t index = loader.sample(step, rank, row);
+        std::array<std::uint64_t, 2> rows{};
+        loader.samples(step, {rank, rank + 1}, rows);
+        for (const std::uint64_t index : rows) {
           const auto image = read_image(*set, index, buffer);
           REQUIRE_MESSAGE(image, image.error().message());
           CHECK(Bytes(image->begin(), image->end()) == image_of(held, index));

@@ -59,10 +59,10 @@ TEST_CASE("within one pass no sample is read twice, and all but the last partial
   const Loader loader({.seed = 7, .samples = 1437, .logical_ranks = 16, .batch_size = 64});
   CHECK(loader.steps_per_epoch() == 22);
   std::vector<int> seen(1437);
+  std::vector<std::uint64_t> batch(64);
   for (std::int64_t step = 22; step < 44; ++step) {
-    for (int rank = 0; rank < 16; ++rank) {
-      for (int i = 0; i < 4; ++i) ++seen.at(loader.sample(step, rank, i));
-    }
+    loader.samples(step, {0, 16}, batch);
+    for (const std::uint64_t index : batch) ++seen.at(index);
   }
   CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times <= 1; }));
   CHECK(std::accumulate(seen.begin(), seen.end(), 0) == 22 * 64);
@@ -80,6 +80,10 @@ TEST_CASE("what a logical rank reads does not depend on who holds it") {
         CHECK(std::equal(part.begin(), part.end(), all.begin() + first * 5));
       }
     }
-    CHECK(all[3 * 5 + 2] == loader.sample(step, 3, 2));
+    // The permutation of its pass, from the batch's place there on.
+    const Permutation order(3, static_cast<std::uint32_t>(step / 25), 1000);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      CHECK(all[i] == order(static_cast<std::uint64_t>(step % 25) * 40 + i));
+    }
   }
 }

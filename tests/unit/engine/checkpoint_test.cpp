@@ -45,9 +45,18 @@ struct State {
     for (auto& scalar : optimizer.scalars) scalar.value = rng.unit();
   }
   bool operator==(const State& other) const {
-    return parameters == other.parameters && state_hash(optimizer) == state_hash(other.optimizer);
+    return parameters == other.parameters &&
+           bit_sum(parameters, optimizer) == bit_sum(other.parameters, other.optimizer);
   }
 };
+
+Status save_state(CheckpointStore& store, std::int64_t step, const State& state) {
+  StateInMemory source(state.parameters, &state.optimizer);
+  return store.save(step, state.optimizer, source);
+}
+Status save_state(CheckpointStore&& store, std::int64_t step, const State& state) {
+  return save_state(store, step, state);
+}
 
 struct Fixture {
   test::TempDirectory directory;
@@ -61,7 +70,7 @@ struct Fixture {
   }
   void save(std::int64_t step, int keep = 2) const {
     const State state(static_cast<std::uint64_t>(step));
-    REQUIRE(store(keep).save({step, state.parameters, state.optimizer}).has_value());
+    REQUIRE(save_state(store(keep), step, state).has_value());
   }
   /// Step of the checkpoint found, after comparing its values.
   std::int64_t loaded(const Json& seed = 7) const {
@@ -157,8 +166,8 @@ TEST_CASE("the same state has the same bytes, whoever saves it") {
   const Fixture a;
   const Fixture b;
   const State state(1);
-  REQUIRE(a.store(2, 7, "one").save({5, state.parameters, state.optimizer}).has_value());
-  REQUIRE(b.store(3, 7, "other").save({5, state.parameters, state.optimizer}).has_value());
+  REQUIRE(save_state(a.store(2, 7, "one"), 5, state).has_value());
+  REQUIRE(save_state(b.store(3, 7, "other"), 5, state).has_value());
   for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
     CHECK(content(a.step(5) + file) == content(b.step(5) + file));
   }
@@ -167,7 +176,7 @@ TEST_CASE("the same state has the same bytes, whoever saves it") {
 TEST_CASE("AdamW's moments and powers of beta come back as they were saved") {
   const Fixture fixture;
   const State saved(1, true);
-  REQUIRE(fixture.store().save({5, saved.parameters, saved.optimizer}).has_value());
+  REQUIRE(save_state(fixture.store(), 5, saved).has_value());
   State found(2, true);
   const auto step = fixture.store().load(found.parameters, found.optimizer);
   REQUIRE(step.has_value());
@@ -185,7 +194,7 @@ TEST_CASE("AdamW's moments and powers of beta come back as they were saved") {
 TEST_CASE("a state of AdamW without its powers of beta is damaged, and so is one of another kind") {
   const Fixture fixture;
   const State sgd(1);
-  REQUIRE(fixture.store().save({5, sgd.parameters, sgd.optimizer}).has_value());
+  REQUIRE(save_state(fixture.store(), 5, sgd).has_value());
   State adamw(2, true);
   const auto other = fixture.store().load(adamw.parameters, adamw.optimizer);
   REQUIRE_FALSE(other.has_value());
@@ -195,7 +204,7 @@ TEST_CASE("a state of AdamW without its powers of beta is damaged, and so is one
   for (const auto& [value, replacement] :
        {std::pair("muster.beta2Power", "muster.beta3Power"), std::pair("\"0.", "\"1.")}) {
     CAPTURE(value);
-    REQUIRE(fixture.store().save({6, saved.parameters, saved.optimizer}).has_value());
+    REQUIRE(save_state(fixture.store(), 6, saved).has_value());
     const std::string path = fixture.step(6) + "/optimizer.safetensors";
     std::string text = content(path);
     const auto at = text.find(value);
@@ -219,14 +228,12 @@ TEST_CASE("what was not given counts as null, and null as not given") {
   };
   const State state(1);
   const char* norm = "spec.training.gradientClipping.maxNorm";
-  REQUIRE(store(Json{{"spec.training.optimizer", "sgd"}})
-              .save({1, state.parameters, state.optimizer})
-              .has_value());
+  REQUIRE(save_state(store(Json{{"spec.training.optimizer", "sgd"}}), 1, state).has_value());
   CHECK(sentence(Json{{"spec.training.optimizer", "sgd"}, {norm, nullptr}}).empty());
   CHECK(has(sentence(Json{{"spec.training.optimizer", "adamw"}}),
             "spec.training.optimizer was \"sgd\" when it was saved and is \"adamw\" now"));
   CHECK(has(sentence(Json{{norm, "1"}}), "was not given when it was saved and is \"1\" now"));
-  REQUIRE(store(Json{{norm, "1"}}).save({2, state.parameters, state.optimizer}).has_value());
+  REQUIRE(save_state(store(Json{{norm, "1"}}), 2, state).has_value());
   CHECK(has(sentence(Json{{norm, nullptr}}), "was \"1\" when it was saved and is not given now"));
 }
 
@@ -305,7 +312,7 @@ TEST_CASE("damaged newer checkpoints do not outlive the next whole one") {
   CheckpointStore store = fixture.store(1);
   State state(0);
   CHECK(store.load(state.parameters, state.optimizer).value() == 100);
-  REQUIRE(store.save({150, state.parameters, state.optimizer}).has_value());
+  REQUIRE(save_state(store, 150, state).has_value());
   CHECK(names_of_steps(fixture) == std::vector<std::string>{"step-000000000150"});
 }
 
@@ -317,11 +324,11 @@ TEST_CASE("damaged older checkpoints take no place of whole ones") {
   CheckpointStore store = fixture.store(2);
   State state(0);
   CHECK(store.load(state.parameters, state.optimizer).value() == 200);
-  REQUIRE(store.save({300, state.parameters, state.optimizer}).has_value());
+  REQUIRE(save_state(store, 300, state).has_value());
   CHECK(names_of_steps(fixture) ==
         std::vector<std::string>{"step-000000000200", "step-000000000300"});
   // Made again, it is whole.
-  REQUIRE(store.save({237, state.parameters, state.optimizer}).has_value());
+  REQUIRE(save_state(store, 237, state).has_value());
   CHECK(names_of_steps(fixture) ==
         std::vector<std::string>{"step-000000000200", "step-000000000237", "step-000000000300"});
 }
@@ -448,7 +455,7 @@ TEST_CASE("of two trainings in one directory the first to save has it, and loses
   const State state(200);
   for (const std::int64_t step : {50, 100, 200}) {
     CAPTURE(step);
-    const Status refused = fixture.store(2, 8).save({step, state.parameters, state.optimizer});
+    const Status refused = save_state(fixture.store(2, 8), step, state);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().exit_code() == contract::exit_code::kCheckpoint);
     CHECK(has(refused.error().message(), "seed was 7 when it was saved and is 8 now; use the "));
@@ -474,7 +481,7 @@ TEST_CASE("an older checkpoint of another training is not removed, and takes no 
   const Fixture fixture;
   const Fixture other;
   const State state(150);
-  REQUIRE(other.store(2, 8).save({150, state.parameters, state.optimizer}));
+  REQUIRE(save_state(other.store(2, 8), 150, state));
   for (const std::int64_t step : {100, 200}) fixture.save(step);
   fs::copy(other.step(150), fixture.step(150));
   fixture.save(300, 3);
@@ -492,7 +499,7 @@ TEST_CASE(
   const State state(100);
   CheckpointStore late = fixture.store(1);
   fixture.save(110, 9);
-  REQUIRE(late.save({100, state.parameters, state.optimizer}).has_value());
+  REQUIRE(save_state(late, 100, state).has_value());
   CHECK(fixture.loaded() == 110);
   Meanwhile failing(state, [&] { fixture.save(110, 9); }, true);
   CHECK_FALSE(late.save(110, state.optimizer, failing).has_value());
@@ -519,7 +526,7 @@ TEST_CASE("a full disk ends with its own exit code, and the old checkpoint stays
     Status saved;
     {
       const test::FullDisk full(bytes);
-      saved = fixture.store().save({200, state.parameters, state.optimizer});
+      saved = save_state(fixture.store(), 200, state);
     }
     REQUIRE_FALSE(saved.has_value());
     CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
@@ -534,7 +541,7 @@ TEST_CASE("a checkpoint path that cannot be written is named") {
   overwrite(fixture.directory / "file", "x");
   const State state(1);
   CheckpointStore store({fixture.directory / "file/below", 2, kShape, Json::object(), ""});
-  const Status saved = store.save({1, state.parameters, state.optimizer});
+  const Status saved = save_state(store, 1, state);
   REQUIRE_FALSE(saved.has_value());
   CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
   CHECK(has(saved.error().message(), "file/below"));

@@ -13,6 +13,7 @@
 
 #include "common/rng.h"
 #include "tests/test_main.h"
+#include "tests/unit/engine/exchange_bytes.h"
 #include "tests/unit/engine/ranks.h"
 #include "worker/comm/shared_communicator.h"
 #include "worker/engine/node_sums.h"
@@ -20,6 +21,8 @@
 
 using namespace muster;
 using namespace muster::engine;
+using test::expected_bytes;
+using test::expected_step_bytes;
 
 namespace {
 

@@ -103,7 +103,8 @@ struct Saved {
 TEST_CASE("a checkpoint's files are on the disk under their names before its manifest has one") {
   Saved saved;
   FileCalls calls;
-  REQUIRE(saved.store.save({100, saved.parameters, saved.optimizer.state()}).has_value());
+  StateInMemory state(saved.parameters, &saved.optimizer.state());
+  REQUIRE(saved.store.save(100, saved.optimizer.state(), state).has_value());
   const std::string step = "step-000000000100";
   for (const std::string file : {"model.safetensors", "optimizer.safetensors"}) {
     CAPTURE(file);

@@ -191,7 +191,7 @@ std::string hash_by_the_page(Update update) {
       next = end;
     }
   }
-  return engine::block_hash(p.flat());
+  return to_hex(engine::combine(engine::block_digests(p.flat())));
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST_CASE("the stages have every value of the model once, in its place and with 
       }
       CHECK(next_layer == whole.layers().size());
       CHECK(std::all_of(owners.begin(), owners.end(), [](int count) { return count == 1; }));
-      CHECK(block_hash(values) == block_hash(right));
+      CHECK(block_digests(values) == block_digests(right));
     }
   }
 }
