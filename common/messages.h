@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxDomainBytes = 253;  ///< as of a node's name
 inline constexpr std::size_t kMaxRackBytes = 64;
 
 /// Workers of the built-in engine agree on who they are, and a list of all of them must fit one
-/// datagram between two: so many bytes, of which a worker and each of its processes take so many at
+/// message between two: so many bytes, of which a worker and each of its processes take so many at
 /// most.
 inline constexpr int kMaxViewBytes = 59'000, kViewBytesOfWorker = 88, kViewBytesOfProcess = 16;
 constexpr int max_trained_workers(int processes) {

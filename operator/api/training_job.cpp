@@ -119,7 +119,7 @@ Status check_together(const TrainingJobSpec& spec) {
                    "; with spec.training it must be at most " + std::to_string(most) +
                    " where a worker has " + std::to_string(worker.processes) +
                    (worker.processes == 1 ? " process" : " processes") +
-                   ", because what workers tell each other of all of them fits one datagram. Lower "
+                   ", because what workers tell each other of all of them fits one message. Lower "
                    "worker.max, or give fewer workers more processes each");
   }
   return check_divides(worker, training.split, "spec.training.parallelism");

@@ -91,6 +91,10 @@ BREAKAGES = [
     Breakage("a datagram's receiver is not under the key", "worker/sentinel/mesh_seal.cpp",
              "text.insert(text.end(), bytes, bytes + receiver_and_message.size());",
              "text.insert(text.end(), bytes + kReceiverBytes, bytes + receiver_and_message.size());", "test_sentinel"),
+    Breakage("a piece of a message is a message by another name", "worker/sentinel/mesh_seal.cpp",
+             "chars(kPiecePurpose)", "chars(kPurpose)", "test_sentinel"),
+    Breakage("an older message's pieces complete a newer one", "worker/sentinel/mesh_seal.cpp",
+             "if (is_late || (window", "if ((window", "test_sentinel"),
     # The step
     Breakage("the write-ahead rule is skipped: an update is made before all have logged it", SHARDED,
              "  MUSTER_RETURN_IF_ERROR(named(confirm(all_processes(), stamp, deadline(), point)));\n", "", "test_engine"),

@@ -4,6 +4,7 @@
     tests/faults/network_test.py BIN_DIR [unittest arguments]     MUSTER_SEED repeats what happens to packets
 """
 
+import functools
 import os
 import sys
 import time
@@ -11,17 +12,18 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from job import CNN, FaultTest, main  # noqa: E402
-from wire import Wire, available  # noqa: E402
+from wire import MTU, SMALL_MTU, Wire, available  # noqa: E402
 
 SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
 
 
 @unittest.skipUnless(available(), "needs root and /dev/net/tun")
 class NetworkTest(FaultTest):
-    def wired(self, workers, steps=2000, **rest):
-        """A job whose workers train over a network of the test's."""
+    def wired(self, workers, steps=2000, mtu=MTU, policy=Wire.deliver, **rest):
+        """A job whose workers train over a network of the test's, with a policy from the start on."""
         job = self.job(workers, steps, **rest)
-        wire = Wire(job, rest.get("most") or workers, SEED)
+        wire = Wire(job, rest.get("most") or workers, SEED, mtu)
+        wire.policy = functools.partial(policy, wire)
         self.addCleanup(wire.close)
         self.addCleanup(job.close)
         job.start()
@@ -134,6 +136,19 @@ class Cut(NetworkTest):
         job.wait_said(None, "answers nothing any more")
         self.assert_undisturbed(job, range(3), before)
         job.end()
+
+
+class Small(NetworkTest):
+    def test_a_gang_whose_view_fits_no_packet_trains_where_fragments_are_dropped(self):
+        # With the model this small: each step's 760 exchanges pass through Python.
+        training = {"logicalRanks": 20, "batchSize": 80, "model": {"mlp": {"hidden": [4]}}}
+        job, wire = self.wired(20, 150, SMALL_MTU, Wire.drop_fragments, pace_ms=50, training=training)
+        before = job.workers()[19].identity
+        job.kill(19)
+        job.wait_for("slot 19 is another worker", lambda: job.workers().get(19) and job.workers()[19].identity[0] != before[0])
+        job.wait_trained_by(20)
+        job.end()
+        self.assertEqual(wire.counts["fragments"], 0, "something has to be cut on its way")
 
 
 class Slow(NetworkTest):

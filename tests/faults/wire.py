@@ -21,8 +21,10 @@ import time
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 MTU = 32_000  # Few packets a step: they all pass through Python.
+SMALL_MTU = 1_280  # The least that a network of IPv6 may have.
 ENDPOINT_PORT = 8080  # Inside a namespace of its own.
 TCP, ICMP = 6, 1
+MORE_FRAGMENTS_OR_OFFSET = 0x3FFF
 SYN = 2  # of a TCP header's flags
 ROUTER = "10.77.0.1"  # No slot has it.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -71,10 +73,10 @@ class Wire:
     """The slots' network. `policy(source, target, packet)` gives the (delay in seconds, packet) to deliver, to whom the packet
     says; set it any time."""
 
-    def __init__(self, job, slots, seed):
-        self.job, self.rng = job, random.Random(seed)
+    def __init__(self, job, slots, seed, mtu=MTU):
+        self.job, self.rng, self.mtu = job, random.Random(seed), mtu
         self.policy = self.deliver
-        self.counts = {"packets": 0, "dropped": 0, "changed": 0, "twice": 0, "rejected": 0, "late": 0}
+        self.counts = {"packets": 0, "dropped": 0, "changed": 0, "twice": 0, "rejected": 0, "late": 0, "fragments": 0}
         self.cut_off = set()
         self._tuns, self._namespaces, self._listeners = {}, {}, {}
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
@@ -100,7 +102,7 @@ class Wire:
         self._namespaces[slot] = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
         tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", b"wire", IFF_TUN | IFF_NO_PI))
-        for command in ("link set lo up", f"address add {address(slot)}/24 dev wire", f"link set wire mtu {MTU} up"):
+        for command in ("link set lo up", f"address add {address(slot)}/24 dev wire", f"link set wire mtu {self.mtu} up"):
             subprocess.run(["ip", *command.split()], check=True)
         self._tuns[slot] = tun
         self._listeners[slot] = socket.create_server(("127.0.0.1", ENDPOINT_PORT), backlog=64)
@@ -122,6 +124,12 @@ class Wire:
             self.counts["rejected"] += 1
             return [] if packet[9] == ICMP else [(0, port_unreachable(packet))]
         self.policy = policy
+
+    def drop_fragments(self, _source, _target, packet):
+        """A policy: of a packet that its sender's kernel has cut nothing passes, as with some network plugins."""
+        is_fragment = struct.unpack("!H", packet[6:8])[0] & MORE_FRAGMENTS_OR_OFFSET
+        self.counts["fragments"] += bool(is_fragment)
+        return [] if is_fragment else [(0, packet)]
 
     def forget_connections(self):
         """Of TCP passes what is opened from now on, as behind a firewall that has lost its table; datagrams pass."""

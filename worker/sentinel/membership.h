@@ -336,7 +336,7 @@ class Membership {
   MonoTime woke_{};
   bool is_news_ = false;  ///< something was received that may change what is to be done
   bool is_lost_told_ = false;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = kTakesPieces;
   MonoTime next_beat_{}, last_evaluated_{}, newcomer_since_{}, adopted_{};
   std::vector<Output> outputs_;
 };

@@ -69,9 +69,13 @@ struct Refusal {
 using MessageBody =
     std::variant<Beat, Prepare, Promise, Nack, Accept, Accepted, Commit, Bye, Refusal>;
 
+inline constexpr std::uint64_t kTakesPieces = std::uint64_t{1} << 63;
+
 struct Message {
   WorkerId from;
-  std::uint64_t sequence = 0;  ///< grows with every message of the sender
+  /// Grows with every message of the sender. A build that takes long messages in pieces counts from
+  /// kTakesPieces on; older ones count from 0, and take a message in one datagram alone.
+  std::uint64_t sequence = 0;
   /// Of the sender's newest view; those about a decision are about what follows that view.
   std::int64_t epoch = 0;
   MessageBody body;
@@ -81,7 +85,8 @@ struct Message {
 const char* name_of(const MessageBody& body);
 
 inline constexpr std::size_t kMessageKinds = std::variant_size_v<MessageBody>;
-/// Largest encoded message: what a datagram takes, with room for its frame.
+/// Largest encoded message: what one datagram takes with room for its frame, as older builds want
+/// it.
 inline constexpr std::size_t kMaxMessageBytes = 60'000;
 inline constexpr std::size_t kMaxReasonBytes = 256;
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxDatagramBytes = 65'536;
 constexpr std::size_t kMaxPeers = 8'192;
-constexpr int kMaxMessages = 1'000;
+constexpr int kMaxDatagrams = 1'000;
 /// Answers of one peer that are looked at at a time.
 constexpr int kMaxAnswers = 16;
 /// A few hundred sentinels may all speak at once.
@@ -105,13 +105,21 @@ void Mesh::send(WorkerId to, const std::string& host, int port, const Message& m
   }
   Peer* peer = seal_ && !body.empty() ? find_or_connect(to, host, port) : nullptr;
   if (peer == nullptr) return;
-  const std::vector<std::byte> datagram = seal_->seal(to, body);
-  peer->echoes[peer->sent++ % kEchoesKept] = echo_of(datagram);
+  const auto datagrams = seal_->seal(to, message.sequence, body);
+  // Of pieces the first's alone: all would push out those of the messages before.
+  peer->echoes[peer->sent++ % kEchoesKept] = echo_of(datagrams.front());
+  for (const auto& datagram : datagrams) {
+    if (!send_one(to, *peer, datagram)) return;
+  }
+}
+
+bool Mesh::send_one(WorkerId to, const Peer& peer, std::span<const std::byte> datagram) {
   // What one send returns may be the error of the one before; then this one has not gone.
   for (int i = 0; i < 2; ++i) {
-    if (::send(peer->fd.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL) >= 0) return;
-    take_errors(to, *peer);
+    if (::send(peer.fd.get(), datagram.data(), datagram.size(), MSG_NOSIGNAL) >= 0) return true;
+    take_errors(to, peer);
   }
+  return false;
 }
 
 void Mesh::take_errors(WorkerId of, const Peer& peer) {
@@ -147,7 +155,7 @@ bool Mesh::take_refusals(const Peer& peer) {
 Mesh::Received Mesh::receive() {
   Received received;
   received.is_more = true;
-  for (int i = 0; i < kMaxMessages; ++i) {
+  for (int i = 0; i < kMaxDatagrams; ++i) {
     SocketAddress from;
     from.size = sizeof from.storage;
     const ssize_t bytes =

@@ -41,14 +41,29 @@ std::array<std::byte, kRefusalBytes> make_refusal(const Echo& echo);
 /// The echo of such an answer; nothing when it is none.
 std::optional<Echo> read_refusal(std::span<const std::byte> datagram);
 
+/// Longest datagram to a build that takes pieces: with the headers of IPv6 and UDP the 1,280 bytes
+/// that every network of IPv6 passes as one packet. What is longer is cut on its way, and some
+/// networks drop all that is cut.
+inline constexpr std::size_t kMostDatagramBytes = 1'232;
+
 /// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid, receiver and message,
-/// the receiver's slot (4) and attempt (4, both little-endian), message. The receiver is in it so
-/// that what was said to one worker cannot be played to another, who has not taken it yet.
+/// the receiver's slot (4) and attempt (4), message; numbers are little-endian. The receiver is in
+/// it so that what was said to one worker cannot be played to another, who has not taken it yet.
+///
+/// A message too long for kMostDatagramBytes goes in pieces. Each is such a datagram of its own,
+/// with another magic, under another key, and in the message's place the sender's slot (4) and
+/// attempt (4), the message's sequence (8), the piece's index (2), how many there are (2), and its
+/// part of the message. Of each sender at most one message is kept until all of it is there: the
+/// newest.
 class MeshSeal {
  public:
   MeshSeal(const std::string& job_key, std::string job_uid, WorkerId self);
-  std::vector<std::byte> seal(WorkerId to, std::span<const std::byte> message) const;
-  /// The message, taken for the first time; nothing (and counted) when it is to be dropped.
+  /// What carries `message` (of that sequence, encoded) to `to`, at least one datagram. A build
+  /// that was heard and takes no pieces gets it in one.
+  std::vector<std::vector<std::byte>> seal(WorkerId to, std::uint64_t sequence,
+                                           std::span<const std::byte> message) const;
+  /// The message, whole and taken for the first time; nothing when a piece of it is missing, or
+  /// (and then it is counted) when the datagram is to be dropped.
   std::optional<Message> open(std::span<const std::byte> datagram, MeshDrops& drops);
 
  private:
@@ -56,16 +71,26 @@ class MeshSeal {
   struct Window {
     std::uint64_t newest = 0;
     std::uint64_t taken = 0;  ///< bit i: newest - i
+    /// Or it is too old to tell.
+    bool has_taken(std::uint64_t sequence) const;
+  };
+  struct Unfinished {
+    std::uint64_t sequence = 0;
+    std::vector<std::vector<std::byte>> pieces;  ///< an empty one is missing
   };
   using Mac = std::array<unsigned char, 32>;
-  Mac make_mac(std::span<const std::byte> receiver_and_message) const;
+  Mac make_mac(const Mac& key, std::span<const std::byte> receiver_and_message) const;
+  std::vector<std::byte> seal_one(bool is_piece, WorkerId to,
+                                  std::span<const std::byte> text) const;
+  std::vector<std::byte> take_piece(std::span<const std::byte> in, MeshDrops& drops);
   Window* window_of(WorkerId from);
   bool take_once(WorkerId from, std::uint64_t sequence);
 
-  Mac key_{};
+  Mac key_{}, piece_key_{};
   std::string job_uid_;
   WorkerId self_;
   std::map<WorkerId, Window> windows_;
+  std::map<WorkerId, Unfinished> unfinished_;  ///< by sender; bounded
 };
 
 /// Threads: one owner.
@@ -86,7 +111,7 @@ class Mesh {
 
   struct Received {
     std::vector<Message> messages;
-    bool is_more = false;  ///< than were taken
+    bool is_more = false;  ///< than was looked at
     /// Nobody listens there any more, says the kernel of theirs, each once. What a firewall or a
     /// router on the way says is silence.
     std::vector<WorkerId> refused;
@@ -96,12 +121,12 @@ class Mesh {
     std::vector<std::string> strangers;
   };
   static constexpr std::size_t kMaxStrangers = 8;
-  /// What there is now, at most 1,000 messages. Blocks: no.
+  /// What there is now, of at most 1,000 datagrams. Blocks: no.
   Received receive();
   const MeshDrops& drops() const { return drops_; }
 
  private:
-  /// Of so many datagrams to one peer a refusal is understood; at a beat's pace a second's.
+  /// Of so many messages to one peer a refusal is understood; at a beat's pace a second's.
   static constexpr std::size_t kEchoesKept = 32;
   struct Peer {
     UniqueFd fd;
@@ -112,6 +137,8 @@ class Mesh {
     std::size_t sent = 0;
   };
   Peer* find_or_connect(WorkerId to, const std::string& host, int port);
+  /// Whether it has gone.
+  bool send_one(WorkerId to, const Peer& peer, std::span<const std::byte> datagram);
   /// Of the socket to `of`, who is refused when its own kernel says so.
   void take_errors(WorkerId of, const Peer& peer);
   void refuse(std::span<const std::byte> datagram, SocketAddress from, Received& received) const;

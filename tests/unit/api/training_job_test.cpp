@@ -701,7 +701,7 @@ TEST_CASE("ten thousand mutated documents are read or refused, and what is read 
   CHECK(refused > test::tries(5000));
 }
 
-TEST_CASE("no more workers train together than one datagram between them has room for") {
+TEST_CASE("no more workers train together than one message between them has room for") {
   Json json = with(full_training_job(), "/spec/training/logicalRanks", 4096);
   json["spec"]["training"]["batchSize"] = 4096;
   Json& worker = json["spec"]["worker"];
