@@ -80,7 +80,11 @@ void ChangeBook::note_entering(const View& before, const View& after) {
     }
   }
   for (const auto& [id, one] : entering_) {
-    if (find_seat(after, id) != nullptr && !had(after, id, one)) forget_join(id.slot);
+    const bool is_any_left =
+        std::any_of(entering_.begin(), entering_.end(), [&, of = id](const auto& other) {
+          return other.first == of && had(after, of, other.second);
+        });
+    if (find_seat(after, id) != nullptr && !is_any_left) forget_join(id.slot);
   }
   entering_ = std::move(entering);
 }
@@ -103,12 +107,16 @@ void ChangeBook::add(const View& before, const View& after, WorkerId own) {
   const bool is_held = is_held_on(before, after);
   for (const Seat& seat : after.seats) {
     const Seat* old = find_seat(before, seat.id);
+    bool is_any_new = false, is_any_again = false;
     for (const TrainerPlace& one : seat.trainers) {
       if (had(before, seat.id, one)) continue;
-      const bool is_again = one.incarnation > 0 && old != nullptr;
-      push(after.epoch, is_again ? kind::kRespawned : kind::kJoined, seat.id.slot,
-           is_held ? "" : "nobody held the state any more: it comes from the checkpoint");
+      (one.incarnation > 0 && old != nullptr ? is_any_again : is_any_new) = true;
     }
+    // Once a worker, however many processes it has: a report has room for few changes.
+    const char* const why =
+        is_held ? "" : "nobody held the state any more: it comes from the checkpoint";
+    if (is_any_new) push(after.epoch, kind::kJoined, seat.id.slot, why);
+    if (is_any_again) push(after.epoch, kind::kRespawned, seat.id.slot, why);
     if (old == nullptr) continue;
     const bool is_gone =
         std::any_of(old->trainers.begin(), old->trainers.end(), [&](const TrainerPlace& one) {

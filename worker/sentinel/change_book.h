@@ -22,8 +22,9 @@ inline constexpr seconds kTellFor{30};
 
 class ChangeBook {
  public:
-  /// `after` follows `before`. The worker whose seat is the lowest that trains tells for all. Of
-  /// who was to enter, and was put off before anybody had entered with it, nothing is told.
+  /// `after` follows `before`; of each worker a kind of change is noted once, of however many of
+  /// its trainers. The worker whose seat is the lowest that trains tells for all. Of who was to
+  /// enter, and was put off before anybody had entered with it, nothing is told.
   void add(const View& before, const View& after, WorkerId own);
   void add_refused(const View& view, WorkerId id, const std::string& reason);
   /// Somebody at `host` (a numeric address) has not this job's key; told by the same worker as

@@ -21,6 +21,14 @@ View view(std::int64_t epoch, std::vector<Seat> seats, std::vector<Departure> de
   return made;
 }
 
+/// With so many trainers.
+Seat wide_seat(int slot, int trainers) {
+  Seat made = seat(slot);
+  made.processes = trainers;
+  for (int rank = 1; rank < trainers; ++rank) made.trainers.push_back({rank, 0, 7100 + rank});
+  return made;
+}
+
 EnteredMessage entered(std::int64_t epoch, std::int64_t step, double stall_seconds) {
   EnteredMessage message;
   message.epoch = epoch;
@@ -69,6 +77,53 @@ TEST_CASE("of one who was put off before it had entered nothing is told until it
   REQUIRE(joined.size() == 1);
   CHECK(joined[0].kind == kind::kJoined);
   CHECK(joined[0].slot == 3);
+}
+
+TEST_CASE("of many workers that join with many processes each is told of, once") {
+  ChangeBook book;
+  std::vector<Seat> seats{wide_seat(0, 8)};
+  const View one = view(1, seats);
+  for (int slot = 1; slot <= 5; ++slot) seats.push_back(wide_seat(slot, 8));
+  const View six = view(2, seats);
+  book.add(one, six, {0, 0});
+  book.add(entered(2, 41, 0.01));
+  book.add(step_in(2, 0.02));
+  const auto joined = book.to_tell();
+  REQUIRE(joined.size() == 5);
+  for (std::size_t i = 0; i < joined.size(); ++i) {
+    CHECK(joined[i].kind == kind::kJoined);
+    CHECK(joined[i].slot == static_cast<int>(i) + 1);
+    CHECK(joined[i].delay_ms == 20);
+  }
+  tell_all(book);
+  // Two of a worker's end and are started again, while a third one's first start has taken longer.
+  seats[3].trainers[1].incarnation = seats[3].trainers[2].incarnation = 1;
+  View before = six;
+  before.seats[3].trainers.erase(before.seats[3].trainers.begin() + 5);
+  book.add(before, view(3, seats), {0, 0});
+  book.add(entered(3, 50, 0.01));
+  book.settle();
+  const auto again = book.to_tell();
+  REQUIRE(again.size() == 2);
+  CHECK(again[0].kind == kind::kJoined);
+  CHECK(again[1].kind == kind::kRespawned);
+  CHECK(again[0].slot == 3);
+  CHECK(again[1].slot == 3);
+}
+
+TEST_CASE("a worker joins with the processes that are left when one of them ends before") {
+  ChangeBook book;
+  const View one = view(1, {seat(0)}), both = view(2, {seat(0), wide_seat(1, 3)});
+  View less = view(3, both.seats);
+  less.seats[1].trainers.pop_back();
+  book.add(one, both, {0, 0});
+  book.add(both, less, {0, 0});
+  book.add(entered(3, 41, 0.01));
+  book.settle();
+  const auto told = book.to_tell();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].kind == kind::kJoined);
+  CHECK(told[0].slot == 1);
 }
 
 TEST_CASE("changes wait for the step, stall and delay that they cost, and are told once") {
