@@ -348,6 +348,8 @@ inline constexpr std::string_view kRestSeconds = "rest_client_request_duration_s
 inline constexpr std::string_view kLeader = "leader_election_master_status";
 /// Gauge by guardrail: 1 while an admission policy that the chart made is gone or does not refuse.
 inline constexpr std::string_view kGuardrailMissing = "muster_guardrail_missing";
+/// Gauge: when the CA expires by which workers know the operator, since the epoch.
+inline constexpr std::string_view kCaEnd = "muster_ca_expiry_timestamp_seconds";
 /// Counter: processor time of the process.
 inline constexpr std::string_view kProcessCpuSeconds = "process_cpu_seconds_total";
 /// Gauge: resident memory of the process.

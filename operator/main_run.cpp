@@ -216,6 +216,8 @@ Status Process::start_trust() {
   auto started = runtime::Trust::start(std::move(options));
   if (!started) return started.error().with("--master-dir").with_exit_code(codes::kUsage);
   trust_ = std::move(*started);
+  trust_->on_identity(
+      [this](const http::TlsIdentity&) { metrics_->set_ca_end(trust_->authority_end()); });
   master_keys_ = trust_->master_keys();
   return {};
 }

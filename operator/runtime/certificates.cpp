@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <condition_variable>
+#include <ctime>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 #include "common/contract.h"
 #include "common/file.h"
@@ -27,6 +29,8 @@ constexpr std::size_t kMasterKeyDigits = 64;
 constexpr seconds kValidFor{30 * 24 * 3600};
 /// Clocks differ: what is issued now is valid a little earlier.
 constexpr seconds kSkew{300};
+/// So long before a CA ends it is said that another one is needed.
+constexpr seconds kWarnBefore{30 * 24 * 3600};
 
 template <auto kFree>
 struct Freed {
@@ -228,6 +232,13 @@ Result<Authority> read_authority(const http::TlsIdentity& pair, const PairNames&
   return authority;
 }
 
+/// What has an end that cannot be read is believed by nobody: it counts as ended long ago.
+WallTime end_of(const X509* certificate) {
+  std::tm end{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return WallTime{};
+  return WallTime(seconds(timegm(&end)));
+}
+
 /// The subject and public key of `next`, signed by `previous`: a path from what `next` issues to
 /// those who know `previous` alone.
 Result<std::string> cross_sign(const Authority& next, const Authority& previous) {
@@ -350,6 +361,10 @@ class WatchingTrust final : public Trust {
     const std::lock_guard lock(mutex_);
     return secret_.master_keys;
   }
+  WallTime authority_end() const override {
+    const std::lock_guard lock(mutex_);
+    return authority_end_;
+  }
 
   void on_identity(Listener listener) override {
     const std::lock_guard one_at_a_time(refreshing_);
@@ -365,19 +380,23 @@ class WatchingTrust final : public Trust {
   Status refresh() override {
     const std::lock_guard one_at_a_time(refreshing_);
     MUSTER_ASSIGN_OR_RETURN(MasterSecret secret, read_master(options_.master_dir));
+    MUSTER_ASSIGN_OR_RETURN(const Authority authority, read_authority(secret.authority, {}));
+    const WallTime authority_end = end_of(authority.certificate.get());
     const WallTime now = options_.clock->wall_now();
+    tell_end(authority_end, now);
     {
       const std::lock_guard lock(mutex_);
       if (secret == secret_ && now < renew_at_ && now >= issued_at_) return {};
     }
+    // Nobody believes it longer than the CA.
+    const WallTime end = std::min(now + kValidFor, authority_end);
     MUSTER_ASSIGN_OR_RETURN(http::TlsIdentity identity,
-                            issue_certificate(secret.authority, {"muster-operator", options_.names,
-                                                                 now - kSkew, now + kValidFor}));
+                            make_identity(authority.certificate.get(), authority.key.get(),
+                                          {"muster-operator", options_.names, now - kSkew, end}));
     std::string bundle = secret.authority.certificate;
     if (!secret.previous.certificate.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(const Authority next, read_authority(secret.authority, {}));
       MUSTER_ASSIGN_OR_RETURN(const Authority previous, read_authority(secret.previous, {}));
-      MUSTER_ASSIGN_OR_RETURN(const std::string bridge, cross_sign(next, previous));
+      MUSTER_ASSIGN_OR_RETURN(const std::string bridge, cross_sign(authority, previous));
       identity.certificate += bridge;
       if (!bundle.ends_with('\n')) bundle += '\n';
       bundle += secret.previous.certificate;
@@ -387,10 +406,11 @@ class WatchingTrust final : public Trust {
       secret_ = std::move(secret);
       identity_ = identity;
       bundle_ = std::move(bundle);
+      authority_end_ = authority_end;
       issued_at_ = now;
       renew_at_ = now + kValidFor / 2;
     }
-    log_info("serving certificate issued", {{"valid_until", format_time(now + kValidFor)}});
+    log_info("serving certificate issued", {{"valid_until", format_time(end)}});
     for (const Listener& listener : listeners_) listener(identity);
     return {};
   }
@@ -405,6 +425,18 @@ class WatchingTrust final : public Trust {
   }
 
  private:
+  /// Once when it begins to be near, once when it has passed.
+  void tell_end(WallTime end, WallTime now) {
+    const bool is_near = now >= end - kWarnBefore, is_over = now >= end;
+    const auto told = std::tuple(end, is_near, is_over);
+    if (std::exchange(told_end_, told) == told || !is_near) return;
+    const auto file = options_.master_dir + "/" + std::string(contract::kMasterCaCertificate);
+    log(is_over ? LogLevel::kError : LogLevel::kWarning,
+        is_over ? "the CA has expired: no worker believes this operator, joins or reports"
+                : "the CA expires soon: from then on no worker can join or report",
+        {{"file", file}, {"end", format_time(end)}, {"help", "docs/gitops.md, Replace the CA"}});
+  }
+
   void follow() {
     std::string last_error;
     while (true) {
@@ -424,15 +456,16 @@ class WatchingTrust final : public Trust {
   }
 
   const TrustOptions options_;
-  std::mutex refreshing_;            ///< taken before mutex_
-  std::vector<Listener> listeners_;  ///< guarded by refreshing_
+  std::mutex refreshing_;                        ///< taken before mutex_
+  std::vector<Listener> listeners_;              ///< guarded by refreshing_
+  std::tuple<WallTime, bool, bool> told_end_{};  ///< guarded by refreshing_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_stopping_ = false;  ///< this and the following are guarded by mutex_
   MasterSecret secret_;
   http::TlsIdentity identity_;
   std::string bundle_;
-  WallTime issued_at_{}, renew_at_{};
+  WallTime issued_at_{}, renew_at_{}, authority_end_{};
   std::thread thread_;
 };
 

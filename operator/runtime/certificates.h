@@ -61,9 +61,10 @@ struct TrustOptions {
   milliseconds refresh_interval{10'000};
 };
 
-/// Keeps the serving certificate young (30 days, issued anew half-way) and follows changes of the
-/// master directory, on a thread of its own. A directory that became unreadable or wrong is logged
-/// and the last good one stays. Threads: any for every method.
+/// Keeps the serving certificate young (30 days, but no longer than its CA; issued anew half-way)
+/// and follows changes of the master directory, on a thread of its own. A directory that became
+/// unreadable or wrong is logged and the last good one stays; so is a CA that expires within 30
+/// days, or has. Threads: any for every method.
 class Trust {
  public:
   using Listener = std::function<void(const http::TlsIdentity&)>;
@@ -77,6 +78,8 @@ class Trust {
   /// replicas trust.
   virtual std::string ca_bundle() const = 0;
   virtual MasterKeys master_keys() const = 0;
+  /// When the CA (ca.crt) expires.
+  virtual WallTime authority_end() const = 0;
   /// Called at once and after each change, under no lock, from the thread that noticed.
   virtual void on_identity(Listener listener) = 0;
   /// Looks now. Errors: as read_master; the last good content stays.

@@ -172,6 +172,8 @@ struct Metrics::Impl {
       all.counter(name::kInventoryRemade, "Times that what is free was added up anew, by reason.");
   prometheus::Family<Gauge>& guardrails =
       all.gauge(name::kGuardrailMissing, "1 while an admission policy is gone or does not refuse.");
+  prometheus::Family<Gauge>& ca_end =
+      all.gauge(name::kCaEnd, "When the CA of the workers' endpoint expires, since the epoch.");
   prometheus::Family<Counter>& relists =
       all.counter(name::kWatchRelists, "Lists after the first, because a watch lost its place.");
   prometheus::Family<Counter>& bad_lines =
@@ -242,6 +244,11 @@ void Metrics::set_leader(bool is_leader) { impl_->leader.Set(is_leader ? 1 : 0);
 void Metrics::set_concurrency(int plans) { impl_->concurrency.Set(plans); }
 void Metrics::set_guardrail_missing(const std::string& policy, bool is_missing) {
   impl_->guardrails.Add({{"guardrail", policy}}).Set(is_missing ? 1 : 0);
+}
+
+void Metrics::set_ca_end(WallTime end) {
+  const auto since_epoch = std::chrono::duration_cast<seconds>(end.time_since_epoch());
+  impl_->ca_end.Add({}).Set(static_cast<double>(since_epoch.count()));
 }
 
 void Metrics::on_add(const api::ObjectKey& key) {

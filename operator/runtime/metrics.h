@@ -46,6 +46,8 @@ class Metrics final : public core::WorkQueueObserver {
   void set_concurrency(int plans);
   /// Whether the admission policy of that name, or its binding, is gone or does not refuse.
   void set_guardrail_missing(const std::string& policy, bool is_missing);
+  /// When the CA of the workers' endpoint expires.
+  void set_ca_end(WallTime end);
 
   void on_add(const api::ObjectKey& key) override;
   void on_retry(const api::ObjectKey& key) override;

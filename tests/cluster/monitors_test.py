@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 import unittest
 import urllib.parse
 
@@ -174,6 +175,9 @@ class Monitors(LongJobTest):
         self.assertEqual({metric["namespace"] for metric, _ in leads}, {"muster"})
         self.assertEqual(sorted((metric["guardrail"], value) for metric, value in self.query("muster_guardrail_missing")),
                          [("muster-jobs", 0), ("muster-jobs", 0), ("muster-pods", 0), ("muster-pods", 0)])
+        # The chart's lasts ten years.
+        self.assertEqual([value > time.time() + 9 * 365 * 86400
+                          for _, value in self.query("muster_ca_expiry_timestamp_seconds")], [True, True])
 
     def test_workers_are_scraped_under_their_jobs_names(self):
         self.assertEqual(self.targets("muster-workers"), [])

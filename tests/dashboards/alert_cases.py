@@ -31,6 +31,11 @@ CASES = {
          'muster_guardrail_missing{namespace="m",job="m",instance="b",guardrail="muster-jobs"}': "0x10 1x20 0x20",
          f'muster_guardrail_missing{{{OTHER},guardrail="muster-team-jobs"}}': "0x60"},
         [("10m", 0), ("14m", 0), ("20m", 1), ("35m", 0)]),
+    "MusterCaExpires": (
+        # 30 days are 2,592,000 s; another CA comes after 40 minutes. The other release's lasts.
+        {f'muster_ca_expiry_timestamp_seconds{{{M}}}': "2593200x40 315360000x20",
+         f'muster_ca_expiry_timestamp_seconds{{{OTHER}}}': "315360000x60"},
+        [("20m", 0), ("24m", 0), ("30m", 1), ("45m", 0)]),
     "MusterReconcileErrors": (
         {**INFO,
          f'controller_runtime_reconcile_errors_total{{{M},controller="t"}}': "0x30 0+6x60 360x60",

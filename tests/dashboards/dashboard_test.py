@@ -50,7 +50,7 @@ FUNCTIONS = {"sum", "rate", "max", "min", "by", "on", "ignoring", "group_left", 
              "topk", "count", "max_over_time", "min_over_time", "and", "or", "unless", "without", "increase", "changes", "absent", "label_values", "bool"}
 
 # Of what a laptop has not; tests/cluster/monitors_test.py scrapes them.
-IN_CLUSTERS_ONLY = {"muster_guardrail_missing"}
+IN_CLUSTERS_ONLY = {"muster_ca_expiry_timestamp_seconds", "muster_guardrail_missing"}
 
 METRICS = {name: (kind, labels) for _, name, kind, labels, _ in make_metrics_reference.metrics()}
 

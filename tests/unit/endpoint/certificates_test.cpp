@@ -1,14 +1,21 @@
 #include "operator/runtime/certificates.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
 #include "common/contract.h"
+#include "common/file.h"
 #include "common/http/client.h"
 #include "common/http/server.h"
+#include "common/json.h"
 #include "tests/tls_material.h"
 
 using namespace muster;
@@ -54,6 +61,50 @@ struct CertificateWorld {
     return message.substr(directory.size() + 1);
   }
 };
+
+/// What this process logs while it lives.
+class Logged {
+ public:
+  explicit Logged(std::string path) : path_(std::move(path)), before_(dup(STDERR_FILENO)) {
+    const UniqueFd file(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    REQUIRE((file && before_));
+    REQUIRE(dup2(file.get(), STDERR_FILENO) >= 0);
+  }
+  ~Logged() { (void)dup2(before_.get(), STDERR_FILENO); }
+  Logged(const Logged&) = delete;
+  Logged& operator=(const Logged&) = delete;
+
+  /// Lines of that level so far, each of which names `word`.
+  int count(const std::string& level, const std::string& word) const {
+    std::ifstream file(path_);
+    int found = 0;
+    for (std::string line; std::getline(file, line);) {
+      const auto json = parse_json(line);
+      if (!json || (*json)["level"] != level) continue;
+      CHECK(line.find(word) != std::string::npos);
+      ++found;
+    }
+    return found;
+  }
+
+ private:
+  std::string path_;
+  UniqueFd before_;
+};
+
+constexpr seconds kDay{24 * 3600};
+
+/// Whether a server's certificate is still believed at that time.
+bool is_valid_at(const http::TlsIdentity& identity, WallTime time) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
+      BIO_new_mem_buf(identity.certificate.data(), static_cast<int>(identity.certificate.size())),
+      BIO_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), X509_free);
+  REQUIRE(certificate);
+  std::time_t at = std::chrono::duration_cast<seconds>(time.time_since_epoch()).count();
+  return X509_cmp_time(X509_get0_notAfter(certificate.get()), &at) > 0;
+}
 
 /// Whether a client that trusts `bundle` alone gets an answer from a server with `identity`.
 bool is_trusted(const http::TlsIdentity& identity, const std::string& bundle,
@@ -146,6 +197,40 @@ TEST_CASE("the serving certificate is issued anew half-way through its thirty da
   REQUIRE(seen.size() == 2);
   CHECK_FALSE(seen[0] == seen[1]);
   CHECK(seen[1] == world.trust->identity());
+}
+
+TEST_CASE("a CA that expires is named before and after, and no certificate of it lasts longer") {
+  CertificateWorld world;
+  const auto make_ca = [&](seconds valid_for) {
+    const auto made =
+        make_authority("ca", world.clock.wall_now() - kDay, world.clock.wall_now() + valid_for);
+    REQUIRE(made);
+    world.write("ca.crt", made->certificate);
+    world.write("ca.key", made->key);
+  };
+  const Logged logged(world.directory + "/log");
+  const WallTime began = world.clock.wall_now();
+  make_ca(40 * kDay);
+  world.start();
+  CHECK(is_valid_at(world.trust->identity(), began + 30 * kDay - seconds(2)));
+  CHECK_FALSE(is_valid_at(world.trust->identity(), began + 30 * kDay + seconds(2)));
+  CHECK(logged.count("warning", "/ca.crt") == 0);
+  make_ca(10 * kDay);
+  for (int again = 0; again < 3; ++again) REQUIRE(world.trust->refresh());
+  CHECK(is_valid_at(world.trust->identity(), began + 10 * kDay - seconds(2)));
+  CHECK_FALSE(is_valid_at(world.trust->identity(), began + 10 * kDay + seconds(2)));
+  CHECK(std::chrono::abs(world.trust->authority_end() - (began + 10 * kDay)) <= seconds(1));
+  CHECK(logged.count("warning", "/ca.crt") == 1);
+  CHECK(logged.count("error", "/ca.crt") == 0);
+  world.clock.advance(10 * kDay + seconds(1));
+  for (int again = 0; again < 3; ++again) REQUIRE(world.trust->refresh());
+  CHECK(logged.count("error", "/ca.crt") == 1);
+  CHECK(logged.count("warning", "/ca.crt") == 1);
+  make_ca(3650 * kDay);
+  REQUIRE(world.trust->refresh());
+  CHECK(is_valid_at(world.trust->identity(), world.clock.wall_now() + 29 * kDay));
+  CHECK(logged.count("error", "/ca.crt") == 1);
+  CHECK(logged.count("warning", "/ca.crt") == 1);
 }
 
 TEST_CASE("after a rotation workers of the old CA and of the new one both trust a replica") {

@@ -587,6 +587,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
   world.metrics.on_reconciled(ReconcileResult::kError);
   world.metrics.on_scheduled(0.01);
   world.metrics.on_inventory_remade(core::Remade::kNodes);
+  world.metrics.set_ca_end(WallTime(seconds(1'900'000'000)));
   const std::string text = world.metrics.render();
   namespace name = contract::metric;
   for (const auto wanted : {name::kReconcileTotal,
@@ -604,6 +605,7 @@ TEST_CASE("every metric of the contract is served, under its name, with help and
                             name::kRestRequests,
                             name::kRestSeconds,
                             name::kLeader,
+                            name::kCaEnd,
                             name::kProcessCpuSeconds,
                             name::kProcessResidentBytes,
                             name::kProcessVirtualBytes,
