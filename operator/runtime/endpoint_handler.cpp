@@ -458,8 +458,14 @@ void EndpointHandler::take_address(Gang& gang, Worker& worker, const ProgressRep
   const bool is_whole = !report.host.empty() && !gang.info.training.empty() &&
                         static_cast<int>(report.ports.size()) == gang.info.processes;
   if (is_whole) {
-    worker.address =
-        JoinPeer{report.slot, report.host, report.ports, report.sentinel_port, report.attempt};
+    // What its join has said of its node stays: a report does not say it.
+    if (!worker.address) worker.address.emplace();
+    JoinPeer& address = *worker.address;
+    address.slot = report.slot;
+    address.attempt = report.attempt;
+    address.host = report.host;
+    address.ports = report.ports;
+    address.sentinel_port = report.sentinel_port;
   }
   worker.trains = report.membership_epoch > 0 &&
                   std::binary_search(report.members.begin(), report.members.end(), report.slot);

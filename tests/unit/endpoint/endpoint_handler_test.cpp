@@ -597,6 +597,24 @@ TEST_CASE("an endpoint that starts later learns from reports whom a joiner may a
   CHECK(response.peers[0].sentinel_port == 4000);
 }
 
+TEST_CASE("a member's reports leave what its join has said of its node") {
+  HandlerWorld world;
+  world.handler.set_gang(started_gang(2));
+  const JoinRequest request{"ns/job",   0,        4,
+                            "10.0.0.1", {1001},   std::string(contract::kNumericsContract),
+                            777,        "node-3", "rack-2"};
+  (void)world.post(contract::kPathJoin, dump_json(to_json(request)));
+  REQUIRE(response_of(world.join(1, 4)).complete);
+  world.handler.set_gang(replaced_gang());
+  CHECK((*member_report(world, 0, 4, {0}))->status == 200);
+  const JoinResponse response = response_of(world.join(1, 6));
+  REQUIRE(response.peers.size() == 2);
+  CHECK(response.peers[0].host == "10.0.0.0");
+  CHECK(response.peers[0].sentinel_port == 4000);
+  CHECK(response.peers[0].domain == "node-3");
+  CHECK(response.peers[0].rack == "rack-2");
+}
+
 TEST_CASE("those who wait for the files of another let its replacement in where nobody knew them") {
   HandlerWorld world;
   GangInfo waiting = started_gang(3);
