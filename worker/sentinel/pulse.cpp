@@ -100,15 +100,15 @@ bool PulseMonitor::is_evaluating() const {
 PulseMonitor::Life PulseMonitor::wait(milliseconds timeout) {
   if (page_->is_dead != 0) return Life::kDead;
   if (page_->is_held == 0) return Life::kNotYet;
+  // Of the clock behind MonoTime: when the system's is set, nobody waits longer or shorter.
+  const nanoseconds deadline = (SystemClock().mono_now() + timeout).time_since_epoch();
+  const auto whole = std::chrono::duration_cast<seconds>(deadline);
   timespec until{};
-  // The lock's deadline is one of the system's clock; Clock has no such point in time.
-  (void)timespec_get(&until, TIME_UTC);
-  const auto nanoseconds_more =
-      static_cast<long>(timeout.count() % 1000) * 1'000'000 + until.tv_nsec;
-  until.tv_sec += timeout.count() / 1000 + nanoseconds_more / 1'000'000'000;
-  until.tv_nsec = nanoseconds_more % 1'000'000'000;
-  const int got = timeout.count() > 0 ? pthread_mutex_timedlock(&page_->life, &until)
-                                      : pthread_mutex_trylock(&page_->life);
+  until.tv_sec = whole.count();
+  until.tv_nsec = (deadline - whole).count();
+  const int got = timeout.count() > 0
+                      ? pthread_mutex_clocklock(&page_->life, CLOCK_MONOTONIC, &until)
+                      : pthread_mutex_trylock(&page_->life);
   if (got == ETIMEDOUT || got == EBUSY) return Life::kAlive;
   // The holder's end left it to us, or (is_held is written after it is taken) it was let go.
   page_->is_dead = 1;
