@@ -24,7 +24,6 @@ namespace codes = contract::exit_code;
 
 constexpr milliseconds kBetweenFetchLooks{500};
 constexpr milliseconds kDeleteDeadline{30'000};
-constexpr milliseconds kLongestSilence{60'000};
 /// A stream can be cut, and a running job replaces the checkpoint that is read.
 constexpr int kMostTries = 3;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 42;
@@ -191,7 +190,6 @@ Status Fetch::stream_archive(TarReader& archive, const std::vector<std::string>&
                     plan_.directory};
   call.arguments.insert(call.arguments.end(), names.begin(), names.end());
   call.deadline = milliseconds(0);
-  call.idle = kLongestSilence;
   call.max_output = static_cast<std::size_t>(2 * kMostBytes);
   return kubectl_.stream(call, [&](std::string_view piece) { return archive.feed(piece); });
 }

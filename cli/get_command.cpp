@@ -8,6 +8,7 @@
 #include "cli/json_stream.h"
 #include "cli/kube_query.h"
 #include "cli/tell.h"
+#include "cli/terminal_text.h"
 #include "common/contract.h"
 
 namespace muster::cli {
@@ -18,6 +19,9 @@ namespace codes = contract::exit_code;
 /// A watch is given up by the API server now and then; when that comes sooner than this, the next
 /// one waits.
 constexpr milliseconds kBetweenWatches{2'000};
+
+/// Of what does not pile up here, bytes.
+constexpr std::size_t kWithoutEnd = std::size_t{1} << 40;
 
 /// A narrower terminal would break the lines.
 constexpr std::size_t kWidthForBar = 110;
@@ -37,6 +41,7 @@ class Get {
   std::vector<std::string> arguments(const std::vector<std::string>& names) const;
   bool is_wanted(const std::string& name) const;
   int ending(const Error& error) const;
+  Status pass_on();
   Status list();
   Status watch();
   Status take_event(std::string_view document);
@@ -79,6 +84,32 @@ void Get::add(const api::TrainingJob& job) {
   has_rows_ = true;
 }
 
+/// What kubectl itself writes in the form that was asked for.
+Status Get::pass_on() {
+  KubectlCall call;
+  call.arguments = arguments(options_.names);
+  call.arguments.insert(call.arguments.end(), {"-o", options_.output});
+  if (options_.watches) {
+    call.arguments.emplace_back("--watch");
+    call.deadline = call.silence = milliseconds(0);
+  }
+  call.max_output = kWithoutEnd;
+  call.tells_all = true;
+  std::string line;  // the beginning of one: no character of a terminal is cut in two
+  const auto take = [&](std::string_view piece) -> Status {
+    line += piece;
+    const std::size_t whole = display_.width > 0 ? line.rfind('\n') + 1 : line.size();
+    const std::string text = line.substr(0, whole);
+    line.erase(0, whole);
+    // What a user writes into an object must not move the cursor of another's terminal.
+    const bool is_read = print(display_.width > 0 ? printable(text) : text) && flush();
+    return is_read ? Status() : interrupted();
+  };
+  const Status passed = kubectl_.stream(call, take);
+  if (!line.empty()) print(printable(line));
+  return passed;
+}
+
 Status Get::list() {
   std::vector<std::string> call = arguments(options_.names);
   call.insert(call.end(), {"-o", "json"});
@@ -117,8 +148,8 @@ Status Get::watch() {
     call.arguments =
         arguments(options_.names.size() == 1 ? options_.names : std::vector<std::string>());
     call.arguments.insert(call.arguments.end(), {"--watch", "--output-watch-events", "-o", "json"});
-    call.deadline = milliseconds(0);
-    call.max_output = std::size_t{1} << 40;
+    call.deadline = call.silence = milliseconds(0);
+    call.max_output = kWithoutEnd;
     JsonStream documents;
     const Status status = kubectl_.stream(call, [&](std::string_view piece) {
       return documents.feed(piece,
@@ -131,9 +162,11 @@ Status Get::watch() {
   }
 }
 
-/// A signal is how a watch ends; a list that it ends is not whole.
+/// A signal is how a watch ends, and a list that it ends is not whole; a reader that has seen
+/// enough ends both.
 int Get::ending(const Error& error) const {
-  return options_.watches && error.code() == ErrorCode::kAborted ? 0 : tell_error(error);
+  const bool is_asked = error.code() == ErrorCode::kAborted;
+  return is_asked && (options_.watches || !kubectl_.take_signal()) ? 0 : tell_error(error);
 }
 
 int Get::run() {
@@ -141,11 +174,8 @@ int Get::run() {
     if (const Status good = check_job_name(name); !good) return tell_error(good.error());
   }
   if (!options_.output.empty() && options_.output != "wide") {
-    std::vector<std::string> call = arguments(options_.names);
-    call.insert(call.end(), {"-o", options_.output});
-    if (options_.watches) call.emplace_back("--watch");
-    const auto code = kubectl_.hand_over(call);
-    return code ? *code : ending(code.error());
+    const Status passed = pass_on();
+    return passed ? 0 : ending(passed.error());
   }
   if (const Status listed = list(); !listed) return tell_error(listed.error());
   if (has_rows_) {

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -16,6 +18,9 @@
 
 namespace muster::cli {
 namespace {
+
+/// As much as a pipe holds: one read takes all that lies there.
+constexpr std::size_t kPipeBytes = 65'536;
 
 std::string system_words(int number) { return std::generic_category().message(number); }
 
@@ -52,7 +57,8 @@ struct ChildPlan {
   const char* program;
   char* const* argv;
   char* const* environment;
-  int input_fd, output_fd, errors_fd;  ///< -1: muster's own
+  int input_fd;  ///< -1: muster's own
+  int output_fd, errors_fd;
   int failure_fd;
   pid_t parent;
 };
@@ -67,13 +73,23 @@ struct ChildPlan {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (plan.input_fd >= 0) ::dup2(plan.input_fd, 0);
-  if (plan.output_fd >= 0) ::dup2(plan.output_fd, 1);
-  if (plan.errors_fd >= 0) ::dup2(plan.errors_fd, 2);
+  ::dup2(plan.output_fd, 1);
+  ::dup2(plan.errors_fd, 2);
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   ::execve(plan.program, plan.argv, plan.environment);
   const int failure = errno;
   const ssize_t told = ::write(plan.failure_fd, &failure, sizeof failure);
   ::_exit(told == sizeof failure ? 127 : 126);
+}
+
+/// What lies in a non-blocking pipe, as much as fits; at its end the pipe is closed.
+std::string_view read_piece(UniqueFd& pipe, std::span<char> buffer) {
+  if (!pipe) return {};
+  const ssize_t got = ::read(pipe.get(), buffer.data(), buffer.size());
+  if (got > 0) return {buffer.data(), static_cast<std::size_t>(got)};
+  const bool is_later = got < 0 && (errno == EAGAIN || errno == EINTR);
+  if (!is_later) pipe.reset();
+  return {};
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
@@ -87,11 +103,7 @@ std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-KubeProcess::KubeProcess(KubeProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)),
-      pidfd_(std::move(other.pidfd_)),
-      output_(std::move(other.output_)),
-      errors_(std::move(other.errors_)) {}
+KubeProcess::KubeProcess(KubeProcess&& other) noexcept { *this = std::move(other); }
 
 KubeProcess& KubeProcess::operator=(KubeProcess&& other) noexcept {
   if (this != &other) {
@@ -100,6 +112,10 @@ KubeProcess& KubeProcess::operator=(KubeProcess&& other) noexcept {
     pidfd_ = std::move(other.pidfd_);
     output_ = std::move(other.output_);
     errors_ = std::move(other.errors_);
+    words_ = std::move(other.words_);
+    exit_code_ = other.exit_code_;
+    quiet_since_ = other.quiet_since_;
+    is_over_ = other.is_over_;
   }
   return *this;
 }
@@ -116,14 +132,10 @@ Result<KubeProcess> KubeProcess::start(const KubeProcessSpec& spec) {
   words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());
   const std::vector<char*> argv = pointers_to(words);
   const std::vector<char*> environment = pointers_to(spec.environment);
-  const ChildPlan plan{spec.program.c_str(),
-                       argv.data(),
-                       environment.data(),
-                       input.get(),
-                       spec.inherits_output ? -1 : output.write_end.get(),
-                       errors.write_end.get(),
-                       failure.write_end.get(),
-                       ::getpid()};
+  const ChildPlan plan{spec.program.c_str(),    argv.data(),
+                       environment.data(),      input.get(),
+                       output.write_end.get(),  errors.write_end.get(),
+                       failure.write_end.get(), ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) {
     return Error(ErrorCode::kIo, "cannot start " + spec.program + ": " + system_words(errno));
@@ -152,19 +164,46 @@ Result<KubeProcess> KubeProcess::start(const KubeProcessSpec& spec) {
   return child;
 }
 
-int KubeProcess::reap() {
+std::array<pollfd, 3> KubeProcess::waits() const {
+  return {{{output_.get(), POLLIN, 0}, {errors_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}}};
+}
+
+std::optional<MonoTime> KubeProcess::due() const {
+  return exit_code_ && !is_over_ ? std::optional(quiet_since_ + kEndGrace) : std::nullopt;
+}
+
+KubeProcess::Words KubeProcess::hear(MonoTime now, std::span<char> buffer) {
+  // Before the pipes are read: what was written before its end is then among what is read.
+  pollfd ended{pidfd_.get(), POLLIN, 0};
+  if (!exit_code_ && ::poll(&ended, 1, 0) == 1) {
+    reap();
+    quiet_since_ = now;
+  }
+  Words words;
+  if (!buffer.empty()) words.output = read_piece(output_, buffer);
+  std::array<char, kPipeBytes> piece;
+  const std::string_view errors = read_piece(errors_, piece);
+  words_ += errors.substr(0, kMostErrors - words_.size());
+  words.has_errors = !errors.empty();
+  if (buffer.empty() || !words.output.empty()) quiet_since_ = now;
+  const bool is_closed = !output_ && !errors_;
+  is_over_ = exit_code_ && (is_closed || (!buffer.empty() && now >= quiet_since_ + kEndGrace));
+  return words;
+}
+
+void KubeProcess::reap() {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED) != 0 && errno == EINTR) {
   }
   pid_ = -1;
   pidfd_.reset();
-  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  exit_code_ = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
 void KubeProcess::kill_and_reap() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
-  (void)reap();
+  reap();
 }
 
 }  // namespace muster::cli

@@ -2,9 +2,16 @@
 // process group and keeps its terminal, because logins may ask there; it dies with muster.
 #pragma once
 
+#include <poll.h>
+
+#include <array>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/result.h"
 
@@ -16,12 +23,19 @@ struct KubeProcessSpec {
   std::vector<std::string> environment;  ///< "NAME=value"
   std::string input;                     ///< its standard input
   bool has_input = false;                ///< false: it inherits muster's
-  bool inherits_output = false;          ///< its output goes where muster's goes
 };
 
+/// It is over once its program has ended and both pipes are closed, or the program has ended and
+/// for kEndGrace no more output came: what it leaves behind (ssh's ControlPersist, a login's
+/// browser, a tunnel) may keep the pipes open for days. All that lay in them at its end is taken,
+/// and the grace is for helpers that pass its words on, as a wrapper's `2> >(grep -v noise >&2)`.
+///
 /// Threads: one; the process is killed when the thread that started it ends.
 class KubeProcess {
  public:
+  static constexpr milliseconds kEndGrace{500};
+  static constexpr std::size_t kMostErrors = std::size_t{16} << 10;  ///< bytes; more is dropped
+
   /// Blocks: until the program is being run (milliseconds). Errors: kIo with the system's words.
   static Result<KubeProcess> start(const KubeProcessSpec& spec);
   KubeProcess(KubeProcess&& other) noexcept;
@@ -29,22 +43,34 @@ class KubeProcess {
   /// Kills a process that still runs.
   ~KubeProcess() { kill_and_reap(); }
 
-  int pidfd() const { return pidfd_.get(); }    ///< readable once it has ended
-  int output() const { return output_.get(); }  ///< non-blocking; -1 once closed
-  int errors() const { return errors_.get(); }  ///< non-blocking; -1 once closed
-  void close_output() { output_.reset(); }
-  void close_errors() { errors_.reset(); }
+  /// For poll(): once one of these is ready, hear() has something to do. The output comes first.
+  std::array<pollfd, 3> waits() const;
+  /// When hear() has something to do although none of them is ready.
+  std::optional<MonoTime> due() const;
 
-  /// Its exit code; 128 + signal when a signal ended it. Blocks: until it has ended, so only once
-  /// pidfd() is readable.
-  int reap();
-  /// As reap(), after SIGKILL.
-  void kill_and_reap();
+  struct Words {
+    std::string_view output;  ///< in the buffer
+    bool has_errors = false;  ///< there were some
+    bool is_silent() const { return output.empty() && !has_errors; }
+  };
+  /// What it has said since the last time; of the output as much as fits into `buffer`, and with an
+  /// empty one nothing, which holds the program back. Blocks: no.
+  Words hear(MonoTime now, std::span<char> buffer);
+  const std::string& errors() const { return words_; }  ///< the beginning of all of them
+  /// Of one that is over, all of which was heard; 128 + signal when a signal ended it.
+  std::optional<int> exit_code() const { return is_over_ ? exit_code_ : std::nullopt; }
 
  private:
   KubeProcess() = default;
-  int pid_ = -1;
+  void reap();
+  void kill_and_reap();
+
+  int pid_ = -1;  ///< -1: reaped
   UniqueFd pidfd_, output_, errors_;
+  std::string words_;
+  std::optional<int> exit_code_;
+  MonoTime quiet_since_;  ///< of one that has ended: then, or when its output last had something
+  bool is_over_ = false;
 };
 
 }  // namespace muster::cli

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -21,10 +20,11 @@ namespace {
 
 namespace codes = contract::exit_code;
 
-constexpr std::size_t kMaxErrors = std::size_t{16} << 10;
 constexpr std::size_t kMaxSentence = 1000;
 /// A login that waits for the user says so on its errors; they are shown once it takes this long.
 constexpr milliseconds kPatience{2'000};
+/// Longer than a person takes who types what a telephone shows.
+constexpr milliseconds kLoginPatience{300'000};
 constexpr milliseconds kLongestPoll{60'000};
 
 bool is_program(const std::string& path) {
@@ -103,36 +103,8 @@ constexpr std::array kRules{
          "no cluster answers"},
 };
 
-struct Wait {
-  MonoTime started;
-  MonoTime last_output;
-};
-
-std::optional<MonoTime> due_of(const KubectlCall& call, const Wait& wait) {
-  std::optional<MonoTime> due;
-  if (call.deadline.count() > 0) due = wait.started + call.deadline;
-  if (call.idle.count() > 0) {
-    const MonoTime idle = wait.last_output + call.idle;
-    due = due ? std::min(*due, idle) : idle;
-  }
-  return due;
-}
-
 std::string command_of(const std::vector<std::string>& arguments) {
   return "kubectl " + (arguments.empty() ? std::string() : arguments.front());
-}
-
-/// What came from a non-blocking pipe: bytes, nothing now, or its end.
-struct Piece {
-  std::string_view bytes;
-  bool at_end = false;
-};
-
-Piece read_piece(int fd, std::array<char, 65536>& buffer) {
-  const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-  if (got > 0) return {{buffer.data(), static_cast<std::size_t>(got)}, false};
-  const bool is_later = got < 0 && (errno == EAGAIN || errno == EINTR);
-  return {{}, !is_later};
 }
 
 /// One call from its start to its end.
@@ -141,58 +113,45 @@ class Conversation {
   Conversation(Kubectl& kubectl, const KubectlCall& call,
                const std::function<Status(std::string_view)>& take, KubeProcess process)
       : kubectl_(kubectl), call_(call), take_(take), process_(std::move(process)) {
-    const MonoTime now = kubectl_.clock().mono_now();
-    wait_ = {now, now};
+    progress_.started = progress_.heard = kubectl_.clock().mono_now();
   }
 
   Status run();
 
  private:
   Status turn();
-  Status take_output();
-  void take_errors();
+  Status take_output(std::string_view output);
   void show_errors();
-  bool is_over() const { return process_.output() < 0 && process_.errors() < 0; }
 
   Kubectl& kubectl_;
   const KubectlCall& call_;
   const std::function<Status(std::string_view)>& take_;
   KubeProcess process_;
-  Wait wait_;
+  KubectlProgress progress_;
   std::size_t total_ = 0;
-  std::string errors_;
   std::size_t errors_shown_ = 0;
   std::array<char, 65536> buffer_;
 };
 
-Status Conversation::take_output() {
-  const Piece piece = read_piece(process_.output(), buffer_);
-  if (piece.at_end) process_.close_output();
-  if (piece.bytes.empty()) return {};
-  wait_.last_output = kubectl_.clock().mono_now();
-  total_ += piece.bytes.size();
+Status Conversation::take_output(std::string_view output) {
+  total_ += output.size();
   if (total_ > call_.max_output) {
     return Error(ErrorCode::kTooLarge, command_of(call_.arguments) + ": more than " +
                                            std::to_string(call_.max_output >> 20) +
                                            " MiB came back")
         .with_exit_code(codes::kCluster);
   }
-  return take_(piece.bytes);
+  return take_(output);
 }
 
-void Conversation::take_errors() {
-  const Piece piece = read_piece(process_.errors(), buffer_);
-  if (piece.at_end) process_.close_errors();
-  if (errors_.size() < kMaxErrors) errors_ += piece.bytes.substr(0, kMaxErrors - errors_.size());
-}
-
-/// Whole lines that are not yet shown, once kubectl takes long; not those that become an error.
+/// What it has said since the last time, also of a line that has not ended, as a question; not what
+/// becomes an error.
 void Conversation::show_errors() {
-  if (kubectl_.clock().mono_now() - wait_.started < kPatience) return;
-  for (std::size_t end = errors_.find('\n', errors_shown_); end != std::string::npos;
-       end = errors_.find('\n', errors_shown_)) {
-    const std::string line = errors_.substr(errors_shown_, end + 1 - errors_shown_);
-    errors_shown_ = end + 1;
+  const std::string& errors = process_.errors();
+  while (errors_shown_ < errors.size()) {
+    const std::size_t end = std::min(errors.find('\n', errors_shown_), errors.size() - 1) + 1;
+    const std::string line = errors.substr(errors_shown_, end - errors_shown_);
+    errors_shown_ = end;
     if (!line.starts_with("error") && !line.starts_with("Error")) {
       std::fputs(printable(line).c_str(), stderr);
     }
@@ -200,48 +159,60 @@ void Conversation::show_errors() {
 }
 
 Status Conversation::turn() {
-  std::array<pollfd, 3> polled{{{process_.output(), POLLIN, 0},
-                                {process_.errors(), POLLIN, 0},
-                                {call_.ignores_interrupt ? -1 : kubectl_.signal_fd(), POLLIN, 0}}};
-  milliseconds longest = kLongestPoll;
-  if (!errors_.empty()) longest = kPatience;
-  const auto due = due_of(call_, wait_);
-  if (due) {
-    const auto left = *due - kubectl_.clock().mono_now();
-    if (left <= nanoseconds(0)) {
-      return Error(
-                 ErrorCode::kDeadlineExceeded,
-                 command_of(call_.arguments) + ": no answer in " +
-                     duration_text(std::chrono::duration<double>(*due - wait_.last_output).count()))
-          .with_exit_code(codes::kCluster);
-    }
-    longest = std::min(longest, std::chrono::ceil<milliseconds>(left));
+  const auto waits = process_.waits();
+  const int signal_fd = call_.ignores_interrupt ? -1 : kubectl_.signal_fd();
+  std::array<pollfd, 4> polled{waits[0], waits[1], waits[2], {signal_fd, POLLIN, 0}};
+  MonoTime next = kubectl_.clock().mono_now() + kLongestPoll;
+  if (errors_shown_ < process_.errors().size()) next = progress_.started + kPatience;
+  if (const auto due = process_.due()) next = std::min(next, *due);
+  if (const auto limit = limit_of(call_, progress_)) next = std::min(next, limit->due);
+  const auto left = std::max(nanoseconds(0), next - kubectl_.clock().mono_now());
+  ::poll(polled.data(), polled.size(),
+         static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
+  if (polled[3].revents != 0 && kubectl_.take_signal()) return interrupted();
+  const MonoTime now = kubectl_.clock().mono_now();
+  const KubeProcess::Words words = process_.hear(now, buffer_);
+  if (!words.is_silent()) progress_.heard = now;
+  if (words.has_errors) progress_.has_words = !last_words(process_.errors()).empty();
+  if (now - progress_.started >= kPatience) show_errors();
+  if (!words.output.empty()) {
+    progress_.has_output = true;
+    MUSTER_RETURN_IF_ERROR(take_output(words.output));
+    progress_.heard = kubectl_.clock().mono_now();  // who takes it may wait for a reader
   }
-  ::poll(polled.data(), polled.size(), static_cast<int>(longest.count()));
-  if (polled[2].revents != 0 && kubectl_.take_signal()) return interrupted();
-  if (polled[0].revents != 0) MUSTER_RETURN_IF_ERROR(take_output());
-  if (polled[1].revents != 0) take_errors();
-  show_errors();
-  return {};
+  const auto limit = limit_of(call_, progress_);
+  const bool is_late = limit && limit->due <= now && !process_.exit_code();
+  return is_late ? Status(no_answer(call_.arguments, limit->length)) : Status();
 }
 
 Status Conversation::run() {
-  while (!is_over()) MUSTER_RETURN_IF_ERROR(turn());
-  pollfd ended{process_.pidfd(), POLLIN, 0};
-  if (::poll(&ended, 1, static_cast<int>(kPatience.count())) != 1) {
-    return Error(ErrorCode::kDeadlineExceeded,
-                 command_of(call_.arguments) + ": closed its output and did not end")
-        .with_exit_code(codes::kCluster);
-  }
-  const int code = process_.reap();
+  while (!process_.exit_code()) MUSTER_RETURN_IF_ERROR(turn());
+  const int code = *process_.exit_code();
+  if (code == 0 && call_.tells_all) show_errors();
   if (code == 0 || (call_.keeps_part && total_ > 0)) return {};
-  return explain_kubectl(call_.arguments, code, errors_);
+  return explain_kubectl(call_.arguments, code, process_.errors());
 }
 
 }  // namespace
 
 Error interrupted() {
   return Error(ErrorCode::kAborted, "interrupted").with_exit_code(codes::kInterrupted);
+}
+
+Error no_answer(const std::vector<std::string>& arguments, milliseconds length) {
+  return Error(ErrorCode::kDeadlineExceeded,
+               command_of(arguments) + ": no answer in " + duration_text(seconds_of(length)))
+      .with_exit_code(codes::kCluster);
+}
+
+std::optional<KubectlLimit> limit_of(const KubectlCall& call, const KubectlProgress& progress) {
+  std::optional<KubectlLimit> first;
+  if (call.deadline.count() > 0) first = {progress.started + call.deadline, call.deadline};
+  if (call.silence.count() == 0) return first;
+  const bool is_login = progress.has_words && !progress.has_output;
+  const milliseconds silence = is_login ? std::max(call.silence, kLoginPatience) : call.silence;
+  const MonoTime due = progress.heard + silence;
+  return first && first->due <= due ? first : KubectlLimit{due, silence};
 }
 
 Error explain_kubectl(const std::vector<std::string>& arguments, int exit_code,
@@ -285,13 +256,12 @@ void Kubectl::let_signals_end() const {
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
-Result<KubeProcess> Kubectl::start(const KubectlCall& call, bool inherits_output) const {
+Result<KubeProcess> Kubectl::start(const KubectlCall& call) const {
   KubeProcessSpec spec;
   spec.program = program_;
   spec.environment = environment_;
   spec.input = call.input;
   spec.has_input = call.has_input;
-  spec.inherits_output = inherits_output;
   const KubectlFlags& flags = setting_.flags;
   // After the verb: a plugin's flags may stand in front of nothing else.
   if (!flags.kubeconfig.empty()) spec.arguments.push_back("--kubeconfig=" + flags.kubeconfig);
@@ -319,29 +289,6 @@ Result<std::string> Kubectl::run(const KubectlCall& call) {
   };
   MUSTER_RETURN_IF_ERROR(stream(call, take));
   return output;
-}
-
-Result<int> Kubectl::hand_over(const std::vector<std::string>& arguments) {
-  KubectlCall call;
-  call.arguments = arguments;
-  call.deadline = milliseconds(0);
-  auto process = start(call, true);
-  if (!process) return process.error().with_exit_code(codes::kCluster);
-  std::array<char, 65536> buffer;
-  while (process->errors() >= 0) {
-    std::array<pollfd, 2> polled{{{process->errors(), POLLIN, 0}, {signal_fd(), POLLIN, 0}}};
-    ::poll(polled.data(), polled.size(), static_cast<int>(kLongestPoll.count()));
-    if (polled[1].revents != 0 && take_signal()) return interrupted();
-    if (polled[0].revents == 0) continue;
-    const Piece piece = read_piece(process->errors(), buffer);
-    std::fwrite(piece.bytes.data(), 1, piece.bytes.size(), stderr);
-    if (piece.at_end) process->close_errors();
-  }
-  pollfd ended{process->pidfd(), POLLIN, 0};
-  if (::poll(&ended, 1, static_cast<int>(kPatience.count())) != 1) return codes::kCluster;
-  const int code = process->reap();
-  // A reader that has seen enough is no fault of the cluster.
-  return code == 0 || code == 128 + SIGPIPE ? 0 : codes::kCluster;
 }
 
 std::string Kubectl::namespace_in_use() {

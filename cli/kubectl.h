@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,11 +27,12 @@ struct KubectlCall {
   std::vector<std::string> arguments;  ///< with the verb first
   std::string input;                   ///< its standard input
   bool has_input = false;
-  milliseconds deadline{60'000};                    ///< of the whole call; 0 = none
-  milliseconds idle{0};                             ///< longest without output; 0 = any
+  milliseconds deadline{900'000};                   ///< of the whole call; 0 = none
+  milliseconds silence{60'000};                     ///< longest without a word of it; 0 = any
   std::size_t max_output = std::size_t{256} << 20;  ///< bytes; more is an error
   bool ignores_interrupt = false;                   ///< for clearing up after one
   bool keeps_part = false;    ///< what it has printed counts, also when it then ends with an error
+  bool tells_all = false;     ///< what it says on its errors is shown also where it succeeds
   bool is_namespaced = true;  ///< false: without the user's --namespace
 };
 
@@ -38,7 +40,24 @@ struct KubectlCall {
 Error explain_kubectl(const std::vector<std::string>& arguments, int exit_code,
                       std::string_view errors);
 
-/// Threads: one. Blocks: every call, until its deadline.
+/// That it was given up after so long.
+Error no_answer(const std::vector<std::string>& arguments, milliseconds length);
+
+/// How far a call is.
+struct KubectlProgress {
+  MonoTime started;
+  MonoTime heard;  ///< when it last said something, or could not because nobody listened
+  bool has_output = false;
+  bool has_words = false;  ///< for the user, on its errors: what a login waits for
+};
+struct KubectlLimit {
+  MonoTime due;
+  milliseconds length;
+};
+/// When a call is given up. A login that has said what it waits for has five minutes for it.
+std::optional<KubectlLimit> limit_of(const KubectlCall& call, const KubectlProgress& progress);
+
+/// Threads: one. Blocks: every call, until its limits.
 class Kubectl {
  public:
   struct Setting {
@@ -57,11 +76,8 @@ class Kubectl {
   /// As run(), but hands the output on piece by piece. An error of `take` ends kubectl and is
   /// returned.
   Status stream(const KubectlCall& call, const std::function<Status(std::string_view)>& take);
-  /// Its output goes where muster's goes, its errors to the user. Returns 0, also where nobody
-  /// reads its output any more, or kCluster. Errors: as run().
-  Result<int> hand_over(const std::vector<std::string>& arguments);
-  /// A kubectl that the caller reads from.
-  Result<KubeProcess> start(const KubectlCall& call, bool inherits_output = false) const;
+  /// A kubectl that the caller listens to.
+  Result<KubeProcess> start(const KubectlCall& call) const;
 
   const Clock& clock() const { return *setting_.clock; }
   int signal_fd() const { return setting_.signal_fd; }

@@ -43,6 +43,7 @@ Status read_all(Kubectl& kubectl, const std::vector<std::string>& what,
   call.arguments.insert(call.arguments.end(), what.begin(), what.end());
   call.arguments.insert(call.arguments.end(), {"--all-namespaces", "-o", "json"});
   call.deadline = kReadDeadline;
+  call.silence = milliseconds(0);
   auto list = ask(kubectl, call);
   if (!list) {
     const bool is_too_much = list.error().code() == ErrorCode::kTooLarge ||

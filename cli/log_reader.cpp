@@ -1,10 +1,8 @@
 #include "cli/log_reader.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "common/contract.h"
 
@@ -13,8 +11,6 @@ namespace {
 
 /// While logs are followed, a line waits so long for an earlier one of another worker.
 constexpr milliseconds kMergePatience{300};
-constexpr milliseconds kEndWait{2'000};
-constexpr std::size_t kMaxErrorBytes = 8192;
 constexpr std::size_t kMaxComplaints = 64;
 
 }  // namespace
@@ -50,40 +46,25 @@ Status LogReader::add(const PodView& pod) {
   const int id = next_id_++;
   merger_.open(id);
   pods_.emplace(id, pod);
-  sources_.emplace(id, Source{pod, std::move(*process), ""});
+  sources_.emplace(id, Source{pod, std::move(*process)});
   return {};
 }
 
-void LogReader::read_output(int id, Source& source) {
-  const ssize_t got = ::read(source.process.output(), buffer_.data(), buffer_.size());
-  if (got > 0) {
-    merger_.feed(id, {buffer_.data(), static_cast<std::size_t>(got)}, kubectl_.clock().mono_now());
-  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-    source.process.close_output();
-  }
+void LogReader::hear(int id, Source& source) {
+  const MonoTime now = kubectl_.clock().mono_now();
+  // A pipe that is not read holds its kubectl back, and that the API server.
+  const std::span<char> room = merger_.is_full(id) ? std::span<char>() : std::span(buffer_);
+  const KubeProcess::Words words = source.process.hear(now, room);
+  merger_.feed(id, words.output, now);
+  if (source.process.exit_code()) end(id, source);
 }
 
-void LogReader::read_errors(Source& source) {
-  const ssize_t got = ::read(source.process.errors(), buffer_.data(), buffer_.size());
-  if (got > 0) {
-    const std::size_t room = kMaxErrorBytes - std::min(kMaxErrorBytes, source.errors.size());
-    source.errors.append(buffer_.data(), std::min(room, static_cast<std::size_t>(got)));
-  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-    source.process.close_errors();
-  }
-}
-
-/// A kubectl that has closed both its pipes.
-void LogReader::end(int id) {
-  const auto found = sources_.find(id);
-  Source& source = found->second;
-  pollfd ended{source.process.pidfd(), POLLIN, 0};
-  const bool has_ended = ::poll(&ended, 1, static_cast<int>(kEndWait.count())) == 1;
-  const int code = has_ended ? source.process.reap() : 0;
+void LogReader::end(int id, Source& source) {
+  const int code = *source.process.exit_code();
   if (code == 0) {
     failed_.erase(log_name(source.pod));
   } else {
-    const Error error = explain_kubectl({"logs"}, code, source.errors);
+    const Error error = explain_kubectl({"logs"}, code, source.process.errors());
     const bool is_gone = options_.follows && error.code() == ErrorCode::kNotFound;
     const std::string complaint =
         "worker " + std::to_string(source.pod.slot) + ": " +
@@ -93,7 +74,7 @@ void LogReader::end(int id) {
     said = complaint;
   }
   merger_.close(id, kubectl_.clock().mono_now());
-  sources_.erase(found);
+  sources_.erase(id);
 }
 
 Status LogReader::hand_on() {
@@ -114,24 +95,20 @@ Status LogReader::hand_on() {
 
 Status LogReader::turn(MonoTime until) {
   std::vector<pollfd> polled{{kubectl_.signal_fd(), POLLIN, 0}};
-  std::vector<int> ids;
+  MonoTime next = std::min(merger_.due().value_or(until), until);
   for (const auto& [id, source] : sources_) {
-    // A pipe that is not read holds its kubectl back, and that the API server.
-    polled.push_back({merger_.is_full(id) ? -1 : source.process.output(), POLLIN, 0});
-    polled.push_back({source.process.errors(), POLLIN, 0});
-    ids.push_back(id);
+    auto waits = source.process.waits();
+    if (merger_.is_full(id)) waits[0].fd = -1;
+    polled.insert(polled.end(), waits.begin(), waits.end());
+    next = std::min(next, source.process.due().value_or(next));
   }
-  const auto due = merger_.due();
-  const MonoTime next = due ? std::min(*due, until) : until;
   const auto left = std::max(nanoseconds(0), next - kubectl_.clock().mono_now());
   ::poll(polled.data(), polled.size(),
          static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
   if (polled[0].revents != 0 && kubectl_.take_signal()) return interrupted();
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    Source& source = sources_.at(ids[i]);
-    if (polled[1 + 2 * i].revents != 0) read_output(ids[i], source);
-    if (polled[2 + 2 * i].revents != 0) read_errors(source);
-    if (source.process.output() < 0 && source.process.errors() < 0) end(ids[i]);
+  for (auto next_source = sources_.begin(); next_source != sources_.end();) {
+    auto& [id, source] = *next_source++;  // the end of one takes it out
+    hear(id, source);
   }
   return hand_on();
 }

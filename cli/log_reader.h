@@ -56,11 +56,9 @@ class LogReader {
   struct Source {
     PodView pod;
     KubeProcess process;
-    std::string errors;
   };
-  void read_output(int id, Source& source);
-  void read_errors(Source& source);
-  void end(int id);
+  void hear(int id, Source& source);
+  void end(int id, Source& source);
   Status hand_on();
 
   Kubectl& kubectl_;

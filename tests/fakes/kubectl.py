@@ -4,7 +4,8 @@
 $FAKE_KUBECTL is a directory with rules.json, a list of objects:
     args      regular expression that must be found in the arguments, joined by spaces
     stdout    text it writes; or stdout_file: a file of that directory; or fifo: one whose text it passes on as it comes
-    stderr    text; code: exit code (default 0)
+    stderr    text; code: exit code (default 0); asks: text on stderr before all else
+    leaves    a fifo: beside it a process holds its errors open until nobody has the fifo open for writing
     times     for so many calls only (default: all); then the next rule that fits answers
 Each call adds its arguments and standard input to calls.jsonl; one without a rule ends with 99.
 """
@@ -37,12 +38,25 @@ def choose():
         return rules[chosen] if chosen >= 0 else None
 
 
+def leave_behind(fifo):
+    """As ssh's ControlPersist or a login's browser."""
+    with open(os.path.join(directory, fifo), "rb") as file:
+        if os.fork() == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            file.read()
+            os._exit(0)
+
+
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as kubectl ends when nobody reads its output
     rule = choose()
     if rule is None:
         sys.stderr.write(f"fake kubectl: no rule for: {joined}\n")
         return 99
+    sys.stderr.write(rule.get("asks", ""))
+    sys.stderr.flush()
+    if "leaves" in rule:
+        leave_behind(rule["leaves"])
     sys.stdout.write(rule.get("stdout", ""))
     sys.stdout.flush()
     if "stdout_file" in rule:
