@@ -16,8 +16,8 @@ namespace {
 
 namespace codes = contract::exit_code;
 
-/// A watch is given up by the API server now and then; when that comes sooner than this, the next
-/// one waits.
+/// A watch is given up by the API server now and then, and the next one goes on; when that comes
+/// sooner than this, or no API server answers, it waits.
 constexpr milliseconds kBetweenWatches{2'000};
 
 /// Of what does not pile up here, bytes.
@@ -141,6 +141,7 @@ Status Get::take_event(std::string_view document) {
 }
 
 Status Get::watch() {
+  std::string told;  // of this silence
   for (;;) {
     const MonoTime started = kubectl_.clock().mono_now();
     KubectlCall call;
@@ -152,11 +153,16 @@ Status Get::watch() {
     call.max_output = kWithoutEnd;
     JsonStream documents;
     const Status status = kubectl_.stream(call, [&](std::string_view piece) {
+      told.clear();
       return documents.feed(piece,
                             [this](std::string_view document) { return take_event(document); });
     });
-    if (!status) return status;
-    if (kubectl_.clock().mono_now() - started < kBetweenWatches) {
+    if (!status && !is_momentary(status.error())) return status;
+    if (!status && status.error().message() != told) {
+      told = status.error().message();
+      tell("muster: " + told);
+    }
+    if (!status || kubectl_.clock().mono_now() - started < kBetweenWatches) {
       MUSTER_RETURN_IF_ERROR(pause_for(kubectl_, kBetweenWatches));
     }
   }

@@ -171,6 +171,29 @@ class GetTest(PluginTest):
             self.assertEqual(process.wait(DEADLINE), 0)
         process.communicate()
 
+    def test_a_moment_without_an_api_server_ends_no_watch(self):
+        os.mkfifo(self.path("events"))
+        for stderr in (UNREACHABLE, ""):
+            self.answer("--watch", stderr=stderr, code=1, times=1)
+        self.answer("--watch", fifo="events", times=1)
+        self.answer("get trainingjobs", items(job(phase="Waiting")))
+        process = self.start("get", "-w")
+        self.wait_until(lambda: len(self.calls_of("--watch")) == 3)
+        with open(self.path("events"), "w", encoding="utf-8") as events:
+            json.dump({"type": "MODIFIED", "object": job(phase="Running")}, events)
+            events.flush()
+            self.assertEqual([process.stdout.readline().split()[1] for _ in range(3)], ["STATUS", "Waiting", "Running"])
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(DEADLINE), 0)
+        self.assertRegex(process.communicate()[1], "^muster: no cluster answers.*\nmuster: kubectl get: ended with .*\n$")
+
+    def test_a_watch_that_the_cluster_refuses_ends(self):
+        self.answer("--watch", stderr='Error from server (Forbidden): User "eve" cannot watch\n', code=1)
+        self.answer("get trainingjobs", items(job(phase="Waiting")))
+        done = self.muster("get", "-w")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("you lack the right", done.stderr)
+
     def test_a_watch_in_kubectls_own_form_ends_with_0_too(self):
         os.mkfifo(self.path("events"))
         self.answer("--watch", fifo="events")
