@@ -11,6 +11,7 @@ namespace {
 
 /// While logs are followed, a line waits so long for an earlier one of another worker.
 constexpr milliseconds kMergePatience{300};
+constexpr milliseconds kLogSilence{60'000};
 constexpr std::size_t kMaxComplaints = 64;
 
 }  // namespace
@@ -50,25 +51,30 @@ Status LogReader::add(const PodView& pod) {
   return {};
 }
 
-void LogReader::hear(int id, Source& source) {
-  const MonoTime now = kubectl_.clock().mono_now();
+void LogReader::hear(int id, Source& source, const Moment& moment) {
   // A pipe that is not read holds its kubectl back, and that the API server.
   const std::span<char> room = merger_.is_full(id) ? std::span<char>() : std::span(buffer_);
-  const KubeProcess::Words words = source.process.hear(now, room);
-  merger_.feed(id, words.output, now);
-  if (source.process.exit_code()) end(id, source);
+  const KubeProcess::Words words = source.process.hear(moment.now, room);
+  merger_.feed(id, words.output, moment.now);
+  // Only what was listened for counts, not while a reader of the lines stood still.
+  source.silence =
+      room.empty() || !words.is_silent() ? nanoseconds(0) : source.silence + moment.waited;
+  if (const auto code = source.process.exit_code()) {
+    end(id, source,
+        *code == 0 ? Status() : explain_kubectl({"logs"}, *code, source.process.errors()));
+  } else if (!options_.follows && source.silence >= kLogSilence) {
+    end(id, source, no_answer({"logs"}, kLogSilence));
+  }
 }
 
-void LogReader::end(int id, Source& source) {
-  const int code = *source.process.exit_code();
-  if (code == 0) {
+void LogReader::end(int id, const Source& source, const Status& read) {
+  if (read) {
     failed_.erase(log_name(source.pod));
   } else {
-    const Error error = explain_kubectl({"logs"}, code, source.process.errors());
-    const bool is_gone = options_.follows && error.code() == ErrorCode::kNotFound;
+    const bool is_gone = options_.follows && read.error().code() == ErrorCode::kNotFound;
     const std::string complaint =
         "worker " + std::to_string(source.pod.slot) + ": " +
-        (is_gone ? "its pod is gone, and its log with it" : error.message());
+        (is_gone ? "its pod is gone, and its log with it" : read.error().message());
     std::string& said = failed_[log_name(source.pod)];
     if (said != complaint && complaints_.size() < kMaxComplaints) complaints_.push_back(complaint);
     said = complaint;
@@ -95,20 +101,23 @@ Status LogReader::hand_on() {
 
 Status LogReader::turn(MonoTime until) {
   std::vector<pollfd> polled{{kubectl_.signal_fd(), POLLIN, 0}};
+  const MonoTime started = kubectl_.clock().mono_now();
   MonoTime next = std::min(merger_.due().value_or(until), until);
   for (const auto& [id, source] : sources_) {
     auto waits = source.process.waits();
     if (merger_.is_full(id)) waits[0].fd = -1;
     polled.insert(polled.end(), waits.begin(), waits.end());
     next = std::min(next, source.process.due().value_or(next));
+    if (!options_.follows) next = std::min(next, started + kLogSilence - source.silence);
   }
-  const auto left = std::max(nanoseconds(0), next - kubectl_.clock().mono_now());
+  const auto left = std::max(nanoseconds(0), next - started);
   ::poll(polled.data(), polled.size(),
          static_cast<int>(std::chrono::ceil<milliseconds>(left).count()));
   if (polled[0].revents != 0 && kubectl_.take_signal()) return interrupted();
+  const MonoTime now = kubectl_.clock().mono_now();
   for (auto next_source = sources_.begin(); next_source != sources_.end();) {
     auto& [id, source] = *next_source++;  // the end of one takes it out
-    hear(id, source);
+    hear(id, source, {now, now - started});
   }
   return hand_on();
 }

@@ -23,7 +23,9 @@ struct LogReaderOptions {
 /// What tells a pod's log from those of other pods, and of its other containers.
 std::string log_name(const PodView& pod);
 
-/// Threads: one. A slow reader of the lines slows the kubectls down; nothing piles up.
+/// Threads: one. A slow reader of the lines slows the kubectls down; nothing piles up. A log that
+/// is not followed and of which nothing comes for a minute ends there: the others' lines wait for
+/// it.
 class LogReader {
  public:
   /// A line with the pod it is of. False: nobody reads any more.
@@ -56,9 +58,14 @@ class LogReader {
   struct Source {
     PodView pod;
     KubeProcess process;
+    nanoseconds silence{0};  ///< how long it was listened to in vain
   };
-  void hear(int id, Source& source);
-  void end(int id, Source& source);
+  struct Moment {
+    MonoTime now;
+    nanoseconds waited;
+  };
+  void hear(int id, Source& source, const Moment& moment);
+  void end(int id, const Source& source, const Status& read);
   Status hand_on();
 
   Kubectl& kubectl_;
