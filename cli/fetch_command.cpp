@@ -290,7 +290,7 @@ void Fetch::delete_pod() {
   call.ignores_interrupt = true;
   if (const auto deleted = kubectl_.run(call); !deleted) {
     tell("muster: the pod " + pod_.name + " could not be deleted (" + deleted.error().message() +
-         "); it ends by itself after an hour, and goes with: kubectl delete pod " + pod_.name +
+         "); it ends by itself after a day, and goes with: kubectl delete pod " + pod_.name +
          " -n " + job_.meta.namespace_name);
   }
 }

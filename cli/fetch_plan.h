@@ -34,7 +34,9 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only);
 std::string told_by_manifest(const api::TrainingJob& job, const nlohmann::json& manifest);
 
 inline constexpr const char* kFetchContainer = "fetch";
-inline constexpr int kFetchPodSeconds = 3600;  ///< its deadline, whatever happens to muster
+/// Its deadline, whatever happens to muster: the most that a worker waits. A large checkpoint over
+/// a slow line takes hours, and a pod that ends meanwhile ends that, too.
+inline constexpr int kFetchPodSeconds = 86'400;
 
 struct FetchPodFacts {
   std::string name;

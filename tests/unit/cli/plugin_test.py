@@ -828,7 +828,7 @@ class FetchTest(PluginTest):
         self.assertEqual(spec["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
         self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"]})
         self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
-        self.assertEqual(spec["activeDeadlineSeconds"], 3600)
+        self.assertEqual((spec["activeDeadlineSeconds"], container["args"]), (86400, ["--wait", "86400"]))  # of a slow line
         self.assertNotIn("affinity", spec)
         self.assertFalse(any(label.startswith("muster.dev/") for label in made["metadata"]["labels"]))
         self.assertNotIn("ownerReferences", made["metadata"])
