@@ -11,17 +11,13 @@ namespace {
 
 /// Whether a valid UTF-8 character may move the cursor, hide text or turn its direction.
 bool is_control(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1)
-    return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
-  const auto second = static_cast<unsigned char>(character[1]);
-  if (character.size() == 2) return first == 0xc2 && second < 0xa0;  // U+0080 to U+009F
-  if (character.size() != 3 || first != 0xe2) return false;
-  const auto third = static_cast<unsigned char>(character[2]);
-  // U+200B to U+200F, U+2028 to U+202E, U+2060 to U+206F.
-  return (second == 0x80 &&
-          ((third >= 0x8b && third <= 0x8f) || (third >= 0xa8 && third <= 0xae))) ||
-         (second == 0x81 && third >= 0xa0 && third <= 0xaf);
+  const char32_t c = utf8_code_point(character);
+  const bool is_movement = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0);
+  const bool is_turn = c == 0x061c || (c >= 0x202a && c <= 0x202e);
+  const bool is_unseen = (c >= 0x200b && c <= 0x200f) || c == 0x2028 || c == 0x2029 ||
+                         (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+                         (c >= 0xe0000 && c <= 0xe007f);
+  return is_movement || is_turn || is_unseen;
 }
 
 bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }

@@ -21,6 +21,7 @@ TEST_CASE("nothing of unknown origin reaches the terminal as anything but text")
                   "c\xe2\x80\x8b"
                   "d") == "a   b   c   d");
   CHECK(printable("\xe2\x80\x99") == "\xe2\x80\x99");
+  CHECK(printable("a\xd8\x9c\xef\xbb\xbf\xf3\xa0\x81\x81z") == "a         z");
 }
 
 TEST_CASE("what any bytes become has no control characters and as many bytes") {
