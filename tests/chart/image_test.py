@@ -17,8 +17,13 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARIES = os.path.join(ROOT, "build/release/bin")
+# By name the program in it. That for GPUs is made of the same worker here, which has no kernels for them.
+IMAGES = {"muster-operator": "muster-operator", "muster-worker": "muster-worker", "muster-worker-cuda": "muster-worker"}
 IMAGE_BYTES_MAX = 60 * 1000 * 1000
 DATA = "usr/share/muster/data"
+DRIVER = "libcuda.so.1"
+# What NVIDIA's driver asks the C library for.
+PARTS_OF_LIBC = ["libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"]
 
 
 class Image:
@@ -57,10 +62,10 @@ class Image:
         os.chmod(directory, 0o755)
 
 
-def run_inside(root, *command):
+def run_inside(root, *command, env=None):
     """Output of a program of an unpacked image, as the user that the image names."""
     chroot = shutil.which("chroot", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    done = subprocess.run([chroot, "--userspec=65532:65532", "--groups=", root, *command], env={}, timeout=60,
+    done = subprocess.run([chroot, "--userspec=65532:65532", "--groups=", root, *command], env=env or {}, timeout=60,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{command}: {done.returncode}: {done.stdout}")
@@ -74,6 +79,19 @@ def build(directory, *arguments):
     if done.returncode != 0:
         raise AssertionError(done.stdout)
     return done.stdout
+
+
+def build_all(directory):
+    """The images of the output directory, by name."""
+    print(build(directory) + build(directory, "--image", "muster-worker-cuda"), end="")
+    return {name: Image(os.path.join(directory, f"{name}.tar")) for name in IMAGES}
+
+
+def make_driver(directory):
+    """What asks the loader for as much as NVIDIA's driver does, and does nothing."""
+    os.makedirs(directory, exist_ok=True)
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", os.path.join(directory, DRIVER), "-Wl,--no-as-needed",
+                    *[f"-l:{name}" for name in PARTS_OF_LIBC]], check=True, timeout=60)
 
 
 class ProgramsTest(unittest.TestCase):
@@ -138,25 +156,22 @@ class ImageTest(unittest.TestCase):
             raise unittest.SkipTest("needs root and buildah")
         cls.directory = tempfile.mkdtemp(prefix="muster-images-")
         cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
-        print(build(cls.directory), end="")
-        cls.images = {name: Image(os.path.join(cls.directory, f"{name}.tar"))
-                      for name in ("muster-operator", "muster-worker")}
+        cls.images = build_all(cls.directory)
 
     def test_nothing_is_left_of_the_building(self):
-        self.assertEqual(sorted(os.listdir(self.directory)), ["muster-operator.tar", "muster-worker.tar"])
+        self.assertEqual(sorted(os.listdir(self.directory)), sorted(f"{name}.tar" for name in IMAGES))
 
     def test_building_again_gives_the_same_digests(self):
         with tempfile.TemporaryDirectory() as again:
-            build(again)
-            for name, image in self.images.items():
-                self.assertEqual(Image(os.path.join(again, f"{name}.tar")).digest, image.digest)
+            for name, image in build_all(again).items():
+                self.assertEqual(image.digest, self.images[name].digest)
 
     def test_settings_are_those_of_a_careful_pod(self):
         for name, image in self.images.items():
             self.assertEqual(image.name, f"docker.io/muster/{name}:0.1.0")
             config = image.config["config"]
             self.assertEqual(config["User"], "65532:65532")
-            self.assertEqual(config["Entrypoint"], [f"/usr/bin/{name}"])
+            self.assertEqual(config["Entrypoint"], [f"/usr/bin/{IMAGES[name]}"])
             self.assertNotIn("Cmd", config)
             self.assertEqual(config["StopSignal"], "SIGTERM")
             for label in ("title", "description", "version", "revision", "created", "vendor"):
@@ -170,7 +185,7 @@ class ImageTest(unittest.TestCase):
             print(f"{name}: {size} bytes unpacked, {image.compressed} packed, {len(members)} files")
             self.assertLess(size, IMAGE_BYTES_MAX)
             programs = [path for path in members if path.startswith("usr/bin/")]
-            self.assertEqual(programs, [f"usr/bin/{name}"])
+            self.assertEqual(programs, [f"usr/bin/{IMAGES[name]}"])
             for path, member in members.items():
                 self.assertEqual((member.uid, member.gid), (0, 0), path)
                 self.assertFalse(member.mode & 0o6000, path)
@@ -189,8 +204,8 @@ class ImageTest(unittest.TestCase):
         for name, image in self.images.items():
             with tempfile.TemporaryDirectory() as root:
                 image.unpack(root)
-                said = run_inside(root, f"/usr/bin/{name}", "--version").decode()
-                self.assertTrue(said.startswith(f"{name} 0.1.0"), said)
+                said = run_inside(root, f"/usr/bin/{IMAGES[name]}", "--version").decode()
+                self.assertTrue(said.startswith(f"{IMAGES[name]} 0.1.0"), said)
                 if name == "muster-worker":
                     self.check_archive(root)
 
@@ -202,6 +217,20 @@ class ImageTest(unittest.TestCase):
             for name in archive.getnames():
                 with open(os.path.join(ROOT, "examples/data", name), "rb") as original:
                     self.assertEqual(archive.extractfile(name).read(), original.read())
+
+    def test_the_worker_for_gpus_can_load_a_driver_wherever_nodes_mount_it(self):
+        """CUDA's runtime, which is within the worker, opens it when the worker runs; nothing else of the node is mounted."""
+        image = self.images["muster-worker-cuda"]
+        (libc,) = [path for path in image.members() if path.endswith("/libc.so.6")]
+        (loader,) = [path for path in image.members() if "/ld-linux" in path]
+        env = dict(setting.split("=", 1) for setting in image.config["config"]["Env"])
+        for place in (os.path.dirname(libc), "usr/local/nvidia/lib64"):
+            with self.subTest(place), tempfile.TemporaryDirectory() as root:
+                image.unpack(root)
+                make_driver(os.path.join(root, place))
+                # Before all else the loader says what it could not load.
+                said = run_inside(root, "/" + loader, "--preload", DRIVER, "/usr/bin/muster-worker", "--version", env=env).decode()
+                self.assertTrue(said.startswith("muster-worker 0.1.0"), said)
 
     def test_a_missing_program_makes_no_image(self):
         with tempfile.TemporaryDirectory() as directory:
