@@ -224,7 +224,7 @@ class ImageTest(unittest.TestCase):
         (libc,) = [path for path in image.members() if path.endswith("/libc.so.6")]
         (loader,) = [path for path in image.members() if "/ld-linux" in path]
         env = dict(setting.split("=", 1) for setting in image.config["config"]["Env"])
-        for place in (os.path.dirname(libc), "usr/local/nvidia/lib64"):
+        for place in (os.path.dirname(libc), "usr/lib64", "usr/local/nvidia/lib64"):
             with self.subTest(place), tempfile.TemporaryDirectory() as root:
                 image.unpack(root)
                 make_driver(os.path.join(root, place))
