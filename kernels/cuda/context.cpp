@@ -8,7 +8,8 @@
 namespace muster::kernels::cuda {
 namespace {
 
-/// Of the device's memory: for CUDA itself and scratch().
+/// Of the device's memory, for CUDA itself and scratch(): so much for each process, and at least
+/// that share of all.
 constexpr std::size_t kReserveLeast = std::size_t{512} << 20, kReserveShare = 16;
 
 /// Whether all is done: some 0.1 ms.
@@ -23,6 +24,18 @@ cudaError_t count_devices(int& count) {
 }
 
 std::string mebibytes(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+/// a - b, or 0.
+std::size_t left(std::size_t a, std::size_t b) { return a > b ? a - b : 0; }
+
+/// Of a device with so much memory, of which others and CUDA have left `unused`. Processes that
+/// begin at once find different amounts; those that begin late have theirs, where nobody else has
+/// taken it.
+std::size_t share_of_memory(std::size_t unused, std::size_t total, std::size_t processes) {
+  const std::size_t reserve = std::max(kReserveLeast * processes, total / kReserveShare);
+  const std::size_t own = left(total, reserve) / processes;
+  return std::max<std::size_t>(1, std::min(own, left(unused, kReserveLeast)));
+}
 
 }  // namespace
 
@@ -68,9 +81,7 @@ void Context::Impl::open(const DeviceShare& share) {
   std::size_t unused = 0, total = 0;
   if (first_error == cudaSuccess) note(cudaMemGetInfo(&unused, &total));
   if (first_error != cudaSuccess) return;
-  const std::size_t reserve = std::max(kReserveLeast, total / kReserveShare);
-  const auto processes = static_cast<std::size_t>(std::max(1, share.processes));
-  most = total > reserve ? (total - reserve) / processes : 1;
+  most = share_of_memory(unused, total, static_cast<std::size_t>(std::max(1, share.processes)));
 }
 
 // Nobody is left to tell of an error here; outputs that matter were fetched after finish().
@@ -139,9 +150,9 @@ void* Context::allocate(std::size_t bytes) {
 void* Context::Impl::allocate_of_device(std::size_t bytes) {
   if (first_error != cudaSuccess) return nullptr;
   if (bytes > most - held) {
-    refuse(cudaErrorMemoryAllocation, "out of memory: " + mebibytes(bytes + held) +
-                                          " are wanted, and a process may have " + mebibytes(most) +
-                                          " of the device's");
+    refuse(cudaErrorMemoryAllocation,
+           "out of memory: " + mebibytes(bytes + held) + " are wanted, and this process may have " +
+               mebibytes(most) + " of the device's, beside what others have");
     return nullptr;
   }
   void* memory = nullptr;

@@ -37,8 +37,9 @@ class Context final : public kernels::Context {
   bool is_host() const override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
-  /// A share of the device's memory but what CUDA itself and scratch of operations need: CUDA would
-  /// give more, and move it to and fro.
+  /// A share of the device's memory but what CUDA itself and scratch of operations need, or what
+  /// others had left of it when the context was made: CUDA would give more, and move it to and fro.
+  /// Processes of one device may have different shares.
   std::size_t memory_most() const override;
   std::size_t memory_held() const;
   void zero(void* memory, std::size_t bytes) override;

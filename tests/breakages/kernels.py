@@ -164,6 +164,8 @@ BREAKAGES = [
              "test_cuda_training"),
     Breakage("a device stands still while gradients are fetched", "worker/engine/model.cpp",
              "if (waiting.size() > kLayersAhead) fetch_first();", "fetch_first();", "test_cuda_training"),
+    cuda("a process has what others have taken, too", "context.cpp", "std::min(own, left(unused, kReserveLeast))", "own"),
+    cuda("processes of a device leave as much to CUDA as one does", "context.cpp", "kReserveLeast * processes", "kReserveLeast"),
     cuda("gradients are fetched before they are computed", "context.cpp", "part > impl.ended - impl.behind) {", "part > impl.ended) {"),
     cuda("values are brought when all is computed", "context.cpp", "  impl_->copy_beside(to, from, bytes);\n",
          "  await_all();\n  impl_->copy_beside(to, from, bytes);\n"),

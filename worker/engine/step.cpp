@@ -133,8 +133,9 @@ Status Trainer::check_device_memory(const MemoryShare& share) const {
   if (needs <= has) return {};
   return Error(ErrorCode::kInvalid,
                "spec.training.model: a pass needs at least " + mebibytes(needs) +
-                   " of the GPU's memory, of which a process may have " + mebibytes(has) +
-                   "; a smaller batchSize, or logicalRanks, or a GPU with more, may help")
+                   " of the GPU's memory, of which this process may have " + mebibytes(has) +
+                   " beside what others have; a smaller batchSize, or logicalRanks, or a GPU of "
+                   "which more is free, may help")
       .with_exit_code(contract::exit_code::kDevice);
 }
 

@@ -62,9 +62,42 @@ TEST_CASE("a device whose memory the host reaches at times alone is refused in w
   CHECK(said.starts_with("the host may not reach the device's memory while that computes"));
 }
 
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+/// What one of some processes may have of a device on which so much is unused.
+std::size_t memory_of_process(int processes, std::size_t total, std::size_t unused) {
+  on_host::set_memory(total);
+  on_host::set_memory_left(unused);
+  const std::size_t most = cuda::Context({0, processes}).memory_most();
+  on_host::set_memory_left(SIZE_MAX);
+  on_host::set_memory(on_host::kMemory);
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("each process of a device leaves its part to CUDA, or all a sixteenth together") {
+  CHECK(memory_of_process(1, 1024 * kMiB, SIZE_MAX) == 512 * kMiB);
+  CHECK(memory_of_process(4, 8192 * kMiB, SIZE_MAX) == (8192 - 4 * 512) / 4 * kMiB);
+  CHECK(memory_of_process(1, 81920 * kMiB, SIZE_MAX) == (81920 - 5120) * kMiB);
+  CHECK(memory_of_process(4, 81920 * kMiB, SIZE_MAX) == (81920 - 5120) / 4 * kMiB);
+  CHECK(memory_of_process(3, 1024 * kMiB, SIZE_MAX) == 1);
+}
+
+TEST_CASE("a process gets no more than what others have left of the device's memory") {
+  const std::size_t own = (81920 - 5120) / 2 * kMiB;
+  // Who begins last, when the other has its share, and CUDA and scratch what is kept for them.
+  CHECK(memory_of_process(2, 81920 * kMiB, 81920 * kMiB - own - 4 * 512 * kMiB) == own);
+  CHECK(memory_of_process(2, 81920 * kMiB, 20000 * kMiB) == (20000 - 512) * kMiB);
+  for (const std::size_t unused : {std::size_t{0}, 512 * kMiB}) {
+    CHECK(memory_of_process(2, 81920 * kMiB, unused) == 1);
+  }
+}
+
 TEST_CASE("a process gets its share of the device's memory and no more") {
-  constexpr std::size_t kMiB = std::size_t{1} << 20;
-  on_host::set_memory(516 * kMiB);
+  on_host::set_memory(1028 * kMiB);
   cuda::Context context({0, 2});
   CHECK(context.memory_most() == 2 * kMiB);
   void* const first = context.allocate(kMiB);
@@ -76,8 +109,8 @@ TEST_CASE("a process gets its share of the device's memory and no more") {
   CHECK(context.finish() == nullptr);
   void* const refused = context.allocate(kMiB);
   REQUIRE(context.finish() != nullptr);
-  CHECK(context.finish() == std::string("out of memory: 3 MiB are wanted, and a process may have "
-                                        "2 MiB of the device's"));
+  CHECK(context.finish() == std::string("out of memory: 3 MiB are wanted, and this process may "
+                                        "have 2 MiB of the device's, beside what others have"));
   for (void* const memory : {second, third, refused}) context.release(memory);
   CHECK(context.memory_held() == 0);
   on_host::set_memory(on_host::kMemory);

@@ -188,7 +188,7 @@ TEST_CASE("a pass of a GPT takes no more samples than the device has memory for"
   REQUIRE_FALSE(*refused.outcome);
   CHECK(refused.outcome->error().exit_code() == contract::exit_code::kDevice);
   CHECK(refused.outcome->error().message().find("a pass needs at least 1 MiB of the GPU's memory, "
-                                                "of which a process may have 1 MiB") !=
+                                                "of which this process may have 1 MiB beside") !=
         std::string::npos);
 }
 
