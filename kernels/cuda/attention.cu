@@ -36,7 +36,7 @@ __device__ void make_scores(const cpu::AttentionShape& shape, const cpu::Head<co
   }
   for (unsigned r = 0; r < kTileRows; ++r) {
     for (unsigned half = kHalfWarp / 2; half > 0; half /= 2) {
-      const float other = __shfl_xor_sync(0xFFFFFFFFU, own[r], static_cast<int>(half));
+      const float other = __shfl_xor_sync(kWholeWarp, own[r], static_cast<int>(half));
       own[r] = other > own[r] ? other : own[r];
     }
     if (tile_lane() == 0) greatest[tile_row() + r] = __fadd_rn(own[r], 0.0F);

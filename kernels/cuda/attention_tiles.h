@@ -200,7 +200,7 @@ template <typename RowAt>
 __device__ void load_transposed(const cpu::AttentionShape& shape, const TileRows& rows,
                                 std::size_t step, RowAt row_at, Line* lines) {
   // A warp takes 8 steps of 4 places at once: these lie in different banks.
-  const unsigned s = threadIdx.x / 32 * 8 + threadIdx.x % 8, part = threadIdx.x / 8 % 4;
+  const unsigned s = threadIdx.x / kWarp * 8 + threadIdx.x % 8, part = threadIdx.x / 8 % 4;
   const float* const value = rows.of[rows.begin] + std::min(step + s, shape.D - 1);
   const auto last = static_cast<unsigned>(std::min<std::size_t>(shape.T - rows.begin, kTile)) - 1;
   // A product of 32 bits each is one instruction.

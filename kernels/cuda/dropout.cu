@@ -6,7 +6,7 @@ namespace muster::kernels::cuda {
 namespace {
 
 /// Of a block of threads: a warp has neighbouring columns of one row.
-constexpr unsigned kWarp = 32, kRows = kThreads / kWarp;
+constexpr unsigned kRows = kThreads / kWarp;
 
 /// A thread has the four columns of a whole row whose numbers come from one call of philox.
 __global__ void drop_kernel(std::size_t rows, cpu::Drop by, float* values) {

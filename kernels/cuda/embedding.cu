@@ -7,7 +7,6 @@
 namespace muster::kernels::cuda {
 namespace {
 
-constexpr unsigned kWarp = 32;
 /// Columns of a warp that adds rows.
 constexpr std::size_t kSlice = 128;
 /// Of tokens, at most. More would divide the additions further, but each looks through all tokens.
@@ -44,7 +43,7 @@ __device__ unsigned lanes_of(const TokenRows& of, std::size_t i, std::size_t own
     if (row < of.own.count && static_cast<unsigned>(row) % of.owners == owner) lanes = 1U << lane;
   }
   for (unsigned by = kWarp / 2; by > 0; by /= 2) {
-    lanes |= __shfl_xor_sync(0xFFFFFFFFU, lanes, static_cast<int>(by));
+    lanes |= __shfl_xor_sync(kWholeWarp, lanes, static_cast<int>(by));
   }
   return lanes;
 }

@@ -11,6 +11,8 @@
 namespace muster::kernels::cuda {
 
 inline constexpr unsigned kThreads = 256;
+inline constexpr unsigned kWarp = 32;
+inline constexpr unsigned kWholeWarp = 0xFFFFFFFFU;  ///< its lanes
 /// Of a grid; kernels stride over what is beyond.
 inline constexpr std::size_t kBlocksMax = 65535;
 

@@ -62,7 +62,6 @@ class Context final : public kernels::Context {
 // Each as kernels/ops.h has it.
 #define MUSTER_DECLARATION(name) detail::OfContext<decltype(cpu::name)>::On<Context> name;
 MUSTER_OPERATIONS(MUSTER_DECLARATION)
-MUSTER_DECLARATION(sgd_momentum)
 #undef MUSTER_DECLARATION
 
 }  // namespace muster::kernels::cuda

@@ -14,7 +14,6 @@ namespace muster::kernels::cuda {
 
 inline constexpr unsigned kHalfWarp = cpu::kLanes;
 inline constexpr unsigned kHalfWarps = kThreads / kHalfWarp;
-inline constexpr unsigned kWholeWarp = 0xFFFFFFFFU;
 
 __device__ inline unsigned half_warp_lane() { return threadIdx.x % kHalfWarp; }
 

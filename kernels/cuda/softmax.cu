@@ -42,7 +42,6 @@ __device__ Greatest of_lanes(Greatest found, unsigned lanes) {
 /// What all of a block of threads have found, for all of them. Another barrier must come before the
 /// next call.
 __device__ Greatest of_block(Greatest found) {
-  constexpr unsigned kWarp = 32;
   __shared__ float max[kThreads / kWarp];
   __shared__ int is_label[kThreads / kWarp];
   found = of_lanes(found, kWarp);

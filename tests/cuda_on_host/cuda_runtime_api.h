@@ -7,7 +7,6 @@
 // no warps that diverge at a barrier.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +16,6 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 // As on a device what it holds at first is of no worth: what the last block has left there.
@@ -72,20 +70,12 @@ template <typename Value>
 Value __shfl_xor_sync(unsigned, Value value, int mask, int = 32) {
   return on_host::exchanged(value, on_host::lane() ^ static_cast<unsigned>(mask));
 }
-template <typename Value>
-Value __shfl_down_sync(unsigned, Value value, unsigned by, int width = 32) {
-  const unsigned at = on_host::lane(), size = static_cast<unsigned>(width);
-  return on_host::exchanged(value, at % size + by < size ? at + by : at);
-}
 
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float a) { return std::sqrt(a); }
-inline std::uint32_t __float_as_uint(float a) { return std::bit_cast<std::uint32_t>(a); }
-inline float __uint_as_float(std::uint32_t a) { return std::bit_cast<float>(a); }
 
 enum cudaError_t {
   cudaSuccess = 0,

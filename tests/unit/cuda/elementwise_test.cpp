@@ -6,23 +6,6 @@ using namespace muster::test;
 namespace cpu = kernels::cpu;
 namespace cuda = kernels::cuda;
 
-TEST_CASE("momentum gives the bits of the processor") {
-  if (!has_gpu("sgd_momentum")) return;
-  Rng rng(seed());
-  cuda::Context gpu;
-  cpu::Context host;
-  const kernels::SgdStep step{0.1F, 0.9F, 0.3F};
-  for (const std::size_t n : {1, 255, 256, 257, 100'003}) {
-    const Floats g = any_bits(rng, n);
-    Floats v = any_bits(rng, n), w = any_bits(rng, n);
-    DeviceFloats device_g(gpu, g), device_v(gpu, v), device_w(gpu, w);
-    cuda::sgd_momentum(gpu, n, step, device_g.data(), device_v.data(), device_w.data());
-    cpu::sgd_momentum(host, n, step, g.data(), v.data(), w.data());
-    CHECK(different(device_v.values(), v) == 0);
-    CHECK(different(device_w.values(), w) == 0);
-  }
-}
-
 TEST_CASE("GELU and its slope give the bits of the processor, in place, too") {
   if (!has_gpu("gelu")) return;
   Rng rng(seed());
