@@ -58,6 +58,8 @@ Context::Context(DeviceShare share, Products products)
 }
 
 void Context::Impl::open(const DeviceShare& share) {
+  place.type = cudaMemLocationTypeDevice;
+  place.id = share.device;
   int capability = 0, is_shared = 0;
   note(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, share.device));
   note(cudaDeviceGetAttribute(&is_shared, cudaDevAttrConcurrentManagedAccess, share.device));
@@ -189,14 +191,15 @@ void Context::release(void* memory) {
 std::size_t Context::memory_most() const { return impl_->most; }
 std::size_t Context::memory_held() const { return impl_->held; }
 
-// By the device, which is to have the pages. For their first touch it takes far longer than for
-// their bits.
+// By the device, which is to have the pages: it is given them before, because with one touch after
+// the other it takes far longer for them than for their bits.
 void Context::zero(void* memory, std::size_t bytes) {
   Impl& impl = *impl_;
   auto* const all = static_cast<std::byte*>(memory);
   for (std::size_t done = 0; done < bytes && impl.first_error == cudaSuccess;
        done += kZeroedAtOnce) {
     const std::size_t some = std::min(kZeroedAtOnce, bytes - done);
+    impl.note(cudaMemPrefetchAsync(all + done, some, impl.place, 0, impl.stream));
     impl.note(cudaMemsetAsync(all + done, 0, some, impl.stream));
     keep_pace();
   }

@@ -93,6 +93,11 @@ enum cudaDeviceAttr {
   cudaDevAttrConcurrentManagedAccess = 89
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaMemAttachGlobal = 1;
 inline constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 
@@ -114,6 +119,8 @@ cudaError_t cudaFree(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemPrefetchAsync(const void* memory, std::size_t bytes, cudaMemLocation to,
+                                 unsigned flags, cudaStream_t stream);
 cudaError_t cudaGetLastError();
 
 namespace on_host {
@@ -131,8 +138,9 @@ void set_managed_access(bool is_concurrent);
 void set_not_ready(int queries);
 /// Of counting the devices.
 void set_driver_error(cudaError_t error);
-/// That the device has set by itself.
+/// That the device has set by itself, and that it was given before it touched them.
 std::size_t bytes_set();
+std::size_t bytes_prefetched();
 /// Of all devices and threads, since the process began.
 struct Traffic {
   std::size_t to_device = 0, to_host = 0;  ///< bytes copied

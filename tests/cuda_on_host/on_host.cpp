@@ -240,7 +240,7 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
 std::atomic<int> capability = 9, managed_access = 1, not_ready = 0;
 std::atomic<cudaError_t> driver_error = cudaSuccess;
 std::atomic<bool> has_failed = false;
-std::atomic<std::size_t> set_by_device = 0, to_device = 0, to_host = 0, waits = 0;
+std::atomic<std::size_t> set_by_device = 0, prefetched = 0, to_device = 0, to_host = 0, waits = 0;
 /// As the runtime keeps it: until it is asked for.
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -338,6 +338,7 @@ void set_managed_access(bool is_concurrent) { managed_access = is_concurrent ? 1
 void set_driver_error(cudaError_t error) { driver_error = error; }
 void set_not_ready(int queries) { not_ready = queries; }
 std::size_t bytes_set() { return set_by_device; }
+std::size_t bytes_prefetched() { return prefetched; }
 void set_memory_left(std::size_t bytes) {
   const std::lock_guard lock(memory().mutex);
   memory().left = bytes;
@@ -478,6 +479,12 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
     std::memset(memory, value, bytes);
     on_host::set_by_device += bytes;
   });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPrefetchAsync(const void*, std::size_t bytes, cudaMemLocation, unsigned,
+                                 cudaStream_t stream) {
+  on_host::put(stream, [=] { on_host::prefetched += bytes; });
   return cudaSuccess;
 }
 

@@ -132,9 +132,10 @@ TEST_CASE("a device makes its memory zero itself, with signs of life") {
   cuda::Context context;
   std::size_t signs = 0;
   context.set_on_alive([&] { ++signs; });
-  const std::size_t before = on_host::bytes_set();
+  const std::size_t before = on_host::bytes_set(), given = on_host::bytes_prefetched();
   const kernels::Memory<float> memory(context, 1000);
   CHECK(on_host::bytes_set() - before == 4000);
+  CHECK(on_host::bytes_prefetched() - given == 4000);
   CHECK(signs == 1);
   CHECK(std::ranges::count(memory.span(), 0.0F) == 1000);
 }
