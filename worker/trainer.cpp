@@ -32,6 +32,7 @@
 #include "worker/sentinel/pace.h"
 #include "worker/sentinel/part_pace.h"
 #include "worker/sentinel/pulse.h"
+#include "worker/step_times.h"
 #include "worker/trainer_membership.h"
 
 namespace muster::worker {
@@ -237,6 +238,16 @@ class PaceTeller {
   double starved_ = 0;
 };
 
+void log_times(const StepTimes& times) {
+  const StepTimes::Times usual = times.medians();
+  log_info("times of steps", {{"steps", times.steps()},
+                              {"stepSeconds", usual.step},
+                              {"dataSeconds", usual.data},
+                              {"computeSeconds", usual.compute},
+                              {"communicateSeconds", usual.communicate},
+                              {"updateSeconds", usual.update}});
+}
+
 void wait_until(const Clock& clock, MonoTime due) {
   const auto left = std::chrono::ceil<milliseconds>(due - clock.mono_now());
   if (left > milliseconds{0}) (void)poll(nullptr, 0, static_cast<int>(left.count()));
@@ -262,6 +273,7 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
   };
   PaceTeller pace_teller(clock, channel, config.group_size() > 1);
   ChangeDelay change_delay;
+  StepTimes times;
   hooks.on_step = [&](const engine::StepReport& report) {
     sentinel::StepRecord record = to_record(report);
     const double between =
@@ -271,6 +283,7 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
             .value_or(-1);
     channel.add_step(record);
     pace_teller.add(report);
+    times.add(report);
   };
   hooks.on_alive = [&] { pulse.beat(); };
   hooks.on_division = [](const engine::DivisionChange& change) {
@@ -299,6 +312,7 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
   hooks.on_recorded = [&] { watch_files(FilesWatch::Thread::kRecording, {}); };
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingSummary summary,
                           engine::run_training(config, membership, clock, hooks));
+  log_times(times);
   sentinel::SummaryMessage last = to_message(summary, config);
   last.is_final = true;
   channel.send_summary(last);

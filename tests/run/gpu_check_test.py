@@ -16,7 +16,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 CHECK = os.path.join(ROOT, "scripts/gpu-check")
 OF_THE_SYSTEM = re.compile(r"linux-vdso|/ld-linux|lib(c|m|pthread|dl|rt)\.so")
 SEVERAL_LINES = "\n".join(f"line {number}" for number in range(20))
-# As `muster run` it leaves a log of a worker, and a report.
+# Steps of 100 samples: the first ones take longer.
+RECORD = "\n".join(f'{{"step":{step},"samples":100,"seconds":{seconds}}}' for step, seconds in enumerate([9, 8, 7, 0.2, 0.125, 0.1], 1))
+TIMES = '"message":"times of steps","dataSeconds":0.001,"computeSeconds":0.1,"communicateSeconds":0.002,"updateSeconds":0.02'
+# As `muster run` it leaves a log of a worker, a record and a report.
 MUSTER = r"""
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -25,10 +28,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-mkdir -p "$output/logs"
-[ "$gpus" -eq 0 ] || echo "SAYS" > "$output/logs/0.log"
-echo '{"samplesPerSecond": 1234.56, "seconds": 7.89, "sha256": "MODEL'"OF_GPUS"'"}' > "$output/report.json"
-"""
+mkdir -p "$output/logs" "$output/checkpoints"
+echo '{TIMES}' > "$output/logs/0.log"
+[ "$gpus" -eq 0 ] || echo "SAYS" >> "$output/logs/0.log"
+echo 'RECORD' > "$output/checkpoints/record.jsonl"
+echo '{"seconds": 7.89, "sha256": "MODEL'"OF_GPUS"'"}' > "$output/report.json"
+""".replace("TIMES", TIMES).replace("RECORD", RECORD)
 
 
 class GpuCheck(unittest.TestCase):
@@ -95,22 +100,34 @@ class GpuCheck(unittest.TestCase):
         os.rename(self.pack, moved)
         code, out = self.check("--built", "--steps", "3", "digits", script=f"{moved}/scripts/gpu-check")
         self.assertEqual(code, 0, out)
-        self.assertEqual(len(re.findall(r"with a GPU [1-9]\d*\.\d samples/s \(\d+\.\d s from start to end\), without", out)), 1, out)
+        figures = r"[1-9]\d*\.\d samples/s, a step \d+\.\d\d ms \(data \d+\.\d\d, compute \d+\.\d\d, communicate \d+\.\d\d, " \
+                  r"update \d+\.\d\d\), \d+\.\d s from start to end\n"
+        self.assertEqual(len(re.findall(f"   with a GPU {figures}   without    {figures}", out)), 1, out)
         self.assertEqual(len(re.findall(r"the same model, [0-9a-f]{64}", out)), 1, out)
         self.assertIn("test_cuda IS LEFT OUT", out)
 
     def stand_in_for_tests_alone(self):
-        muster = os.path.join(self.directory, "muster")
-        shutil.move(f"{self.pack}/bin/muster", muster)
+        shutil.move(f"{self.pack}/bin/muster", self.directory)
         self.stand_in()
-        shutil.move(muster, f"{self.pack}/bin/muster")
+        shutil.move(os.path.join(self.directory, "muster"), f"{self.pack}/bin/muster")
 
     def test_what_passes_is_measured(self):
         self.stand_in()
         code, out = self.check("--built", "pack")
         self.assertEqual(code, 0, out)
+        figures = "800.0 samples/s, a step 125.00 ms (data 1.00, compute 100.00, communicate 2.00, update 20.00), 7.9 s from start to end\n"
         for example in ("digits", "digits-cnn", "gpt-tiny", "gpt-6x384", "mlp-2x4096"):
-            self.assertIn(f"-- {example}\n   with a GPU 1234.6 samples/s (7.9 s from start to end), without 1234.6", out)
+            self.assertIn(f"-- {example}\n   with a GPU {figures}   without    {figures}", out)
+
+    def test_a_batch_that_is_worth_its_copies_is_of_made_up_images(self):
+        keeps = ('for one in "$@"; do case "$one" in spec.training.data=*) one=${one#*images: }; '
+                 f'cp "${{one%%,*}}" {self.directory} ;; esac; done')
+        self.stand_in(keeps + MUSTER.replace("SAYS", "training on a GPU").replace("OF_GPUS", ""))
+        code, out = self.check("--built", "pack", "mlp-2x4096")
+        self.assertEqual(code, 0, out)
+        with open(os.path.join(self.directory, "images"), "rb") as file:
+            self.assertEqual(file.read(16), bytes.fromhex("00000803 00002000 00000008 00000008"))
+            self.assertEqual(len(file.read()), 8192 * 64)
 
     def test_a_test_that_fails_is_told_whole_and_the_others_run_all_the_same(self):
         self.stand_in()
