@@ -61,6 +61,7 @@ class GpuCheck(unittest.TestCase):
         self.gpus(1)
         for name in ("test_cuda_kernels", "test_cuda_training"):
             self.script(f"pack/bin/{name}", "echo '[doctest] Status: SUCCESS!'")
+        self.script("pack/bin/cuda_bench", "echo '| forward | 1.0 |'")
         self.script("pack/bin/muster", muster)
 
     def check(self, *arguments, script=CHECK):
@@ -81,7 +82,7 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(said, r"pack: \d+ MiB, for a C library of GLIBC 2\.\d+ or later")
         self.assertIn("test_cuda is left out of it", said)
         programs = os.listdir(f"{self.pack}/bin")
-        self.assertEqual(sorted(programs), ["muster", "muster-worker", "test_cuda_kernels", "test_cuda_training"])
+        self.assertEqual(sorted(programs), ["cuda_bench", "muster", "muster-worker", "test_cuda_kernels", "test_cuda_training"])
         for path in [f"{self.pack}/{each}/{name}" for each in ("bin", "lib") for name in os.listdir(f"{self.pack}/{each}")]:
             linked = subprocess.run(["ldd", path], env={"LD_LIBRARY_PATH": f"{self.pack}/lib"}, check=True, text=True,
                                     capture_output=True).stdout
@@ -104,17 +105,22 @@ class GpuCheck(unittest.TestCase):
                   r"update \d+\.\d\d\), \d+\.\d s from start to end\n"
         self.assertEqual(len(re.findall(f"   with a GPU {figures}   without    {figures}", out)), 1, out)
         self.assertEqual(len(re.findall(r"the same model, [0-9a-f]{64}", out)), 1, out)
+        self.assertRegex(out, r"\| attention, backward, dropped +\| +\d+\.\d{3} \| +\d+\.\d\d TFLOP/s, +\d+ % of 67 \|")
+        self.assertRegex(out, r"\| host to device +\| +\d+\.\d{3} \| +\d+\.\d GB/s \|")
         self.assertIn("test_cuda IS LEFT OUT", out)
 
     def stand_in_for_tests_alone(self):
-        shutil.move(f"{self.pack}/bin/muster", self.directory)
+        for name in ("muster", "cuda_bench"):
+            shutil.move(f"{self.pack}/bin/{name}", self.directory)
         self.stand_in()
-        shutil.move(os.path.join(self.directory, "muster"), f"{self.pack}/bin/muster")
+        for name in ("muster", "cuda_bench"):
+            shutil.move(os.path.join(self.directory, name), f"{self.pack}/bin/{name}")
 
     def test_what_passes_is_measured(self):
         self.stand_in()
         code, out = self.check("--built", "pack")
         self.assertEqual(code, 0, out)
+        self.assertIn("-- cuda_bench\n| forward | 1.0 |\n", out)
         figures = "800.0 samples/s, a step 125.00 ms (data 1.00, compute 100.00, communicate 2.00, update 20.00), 7.9 s from start to end\n"
         for example in ("digits", "digits-cnn", "gpt-tiny", "gpt-6x384", "mlp-2x4096"):
             self.assertIn(f"-- {example}\n   with a GPU {figures}   without    {figures}", out)
