@@ -135,6 +135,33 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(file.read(16), bytes.fromhex("00000803 00002000 00000008 00000008"))
             self.assertEqual(len(file.read()), 8192 * 64)
 
+    def test_a_sanitizer_of_cuda_sees_single_kernels_alone(self):
+        self.stand_in()
+        self.script("path/compute-sanitizer", 'echo "$@"', "echo '========= ERROR SUMMARY: 0 errors'")
+        code, out = self.check("--built", "pack", "--sanitizer", "racecheck")
+        self.assertEqual(code, 0, out)
+        self.assertIn("-- test_cuda_kernels under racecheck\n--tool racecheck --error-exitcode 1 --report-api-errors no "
+                      f"{self.pack}/bin/test_cuda_kernels\n========= ERROR SUMMARY: 0 errors", out)
+        for left_out in ("test_cuda_training", "cuda_bench", "digits"):
+            self.assertNotIn(left_out, out)
+        self.script("path/compute-sanitizer", f"echo '{SEVERAL_LINES}'", "exit 1")
+        code, out = self.check("--built", "pack", "--sanitizer", "memcheck")
+        self.assertEqual(code, 1, out)
+        self.assertIn(SEVERAL_LINES + "\n   test_cuda_kernels under memcheck FAILED\n", out)
+
+    def test_a_sanitizer_that_is_not_here_is_left_out(self):
+        if shutil.which("compute-sanitizer", path=os.environ["PATH"] + ":/usr/local/cuda/bin"):
+            self.skipTest("compute-sanitizer is here")
+        self.stand_in()
+        code, out = self.check("--built", "pack", "--sanitizer", "initcheck")
+        self.assertEqual(code, 1, out)
+        self.assertIn("test_cuda_kernels under initcheck IS LEFT OUT: compute-sanitizer is not here; nothing was checked\n", out)
+
+    def test_a_sanitizer_that_there_is_not_is_refused(self):
+        code, out = self.check("--sanitizer", "leakcheck")
+        self.assertEqual(code, 2, out)
+        self.assertIn("--sanitizer needs memcheck, racecheck, synccheck or initcheck", out)
+
     def test_a_test_that_fails_is_told_whole_and_the_others_run_all_the_same(self):
         self.stand_in()
         self.script("pack/bin/test_cuda_kernels", f"echo '{SEVERAL_LINES}'", "exit 1")
