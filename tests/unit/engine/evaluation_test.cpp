@@ -115,8 +115,11 @@ TEST_CASE("who evaluates a large set says before every pass that it is alive") {
     Model model(kSmallModel, 3, context);
     int beats = 0;
     EvaluatedParts made(8);
-    const auto result = evaluate(model, parameters, {set, 0}, made, communicator, 1,
-                                 {clock, seconds(60), [&] { ++beats; }});
+    const auto result =
+        evaluate(model, parameters, {set, 0}, made, communicator, 1, {clock, seconds(60), [&] {
+                                                                        ++beats;
+                                                                        return Status();
+                                                                      }});
     MUSTER_CHECK(result.has_value());
     // Parts of 12 or 13 rows, three at once.
     CHECK(beats == 4 * 4 + 4 * 5);
