@@ -512,6 +512,10 @@ BREAKAGES = [
              "test_comm_tcp"),
     Breakage("who answers need not know the job's key", HANDSHAKE, "if (!equal(right, answer->proof)) {",
              "if (answer->proof.empty()) {", "test_comm_tcp"),
+    Breakage("a dial whose first packet is lost waits until the system repeats it", HANDSHAKE, "now + dial.patience", "now + kUnprovenFor",
+             "test_comm_tcp"),
+    Breakage("no dial waits for an answer that takes longer than the first was given", HANDSHAKE,
+             "if (is_silent) dial.patience = std::min<milliseconds>(2 * dial.patience, kUnprovenFor);", "", "test_comm_tcp"),
     # A loss that is not finite
     Breakage("training goes back where spec says that it ends", COMPARE, "if (!keeps_files() || !config_.rolls_back)",
              "if (!keeps_files())", "test_engine"),

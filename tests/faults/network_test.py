@@ -181,6 +181,27 @@ class Slow(NetworkTest):
             self.assertGreater(wire.counts["late"], steps, f"{wire.counts}\n{job.logs()[-6000:]}")
 
 
+class Dials(NetworkTest):
+    def after_a_death(self, **how):
+        """What Wire.disturb_dials gives, after slot 1 has died, and all three train again."""
+        job, wire = self.wired(3)
+        survivors = job.identities([0, 2])
+        dials = wire.disturb_dials(2, 0, **how)
+        job.kill(1)
+        job.wait_for("slot 2 dials again", lambda: len(dials) > 1)
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [0, 2], survivors)
+        job.end()
+        return list(dials.values())
+
+    def test_a_dial_whose_packets_are_lost_is_made_anew_before_the_system_has_repeated_it_twice(self):
+        # It repeats it after 1 s, and again 1 or 2 s later.
+        self.assertLessEqual(self.after_a_death()[0], 2)
+
+    def test_over_a_network_whose_answers_are_late_a_later_dial_waits_for_its_own(self):
+        self.after_a_death(late=0.25)
+
+
 class Wrong(NetworkTest):
     def test_flipped_bits_are_noticed_and_never_summed(self):
         job, wire = self.wired(3, 800, pace_ms=500)

@@ -25,7 +25,7 @@ SMALL_MTU = 1_280  # The least that a network of IPv6 may have.
 ENDPOINT_PORT = 8080  # Inside a namespace of its own.
 TCP, ICMP = 6, 1
 MORE_FRAGMENTS_OR_OFFSET = 0x3FFF
-SYN = 2  # of a TCP header's flags
+SYN, ACK = 2, 16  # of a TCP header's flags
 ROUTER = "10.77.0.1"  # No slot has it.
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -144,6 +144,24 @@ class Wire:
                 opened.add(ends)
             return [(0, packet)] if ends in opened else []
         self.policy = policy
+
+    def disturb_dials(self, source, target, late=None):
+        """Of the connections that `source` opens to `target` the first is never heard of there, or all are `late` seconds later. Gives, by
+        the port of each, in order, how often it was tried."""
+        dials = {}
+
+        def policy(one, other, packet):
+            header = (packet[0] & 15) * 4
+            is_dial = packet[9] == TCP and packet[header + 13] & (SYN | ACK) == SYN
+            if (one, other) != (source, target) or not is_dial:
+                return [(0, packet)]
+            port = packet[header:header + 2]
+            dials[port] = dials.get(port, 0) + 1
+            if late is None:
+                return [] if port == next(iter(dials)) else [(0, packet)]
+            return [(late, packet)]
+        self.policy = policy
+        return dials
 
     def isolate(self, *slots):
         """These hear nobody, neither the operator, and nobody hears them: as when a node's plug is pulled."""

@@ -19,6 +19,10 @@ namespace {
 // the peers, all of whom may dial at once.
 constexpr seconds kUnprovenFor{5};
 constexpr std::size_t kUnprovenLeast = 64;
+// If the first packet of a dial is lost, the system sends another one only after a second, in which
+// all ranks would stand; so it is given up before, and dialed anew. Each try waits twice as long as
+// the one before, up to kUnprovenFor, because answers of some networks take longer.
+constexpr milliseconds kFirstPatience{200};
 constexpr milliseconds kFirstRetry{10};
 constexpr milliseconds kLastRetry{200};
 
@@ -49,6 +53,7 @@ struct Attempt {
 struct Dial {
   MonoTime next;
   milliseconds pause = kFirstRetry;
+  milliseconds patience = kFirstPatience;  // until the peer's system has answered
   bool under_way = false;
   bool unauthorized = false;
   std::string last_error = "not tried";
@@ -159,7 +164,7 @@ Status Connector::start_dials(MonoTime now) {
     attempt.fd = *std::move(fd);
     attempt.stage = Stage::kConnecting;
     attempt.rank = static_cast<int>(rank);
-    attempt.give_up = std::min(now + kUnprovenFor, options_.connect_deadline);
+    attempt.give_up = std::min<MonoTime>(now + dial.patience, options_.connect_deadline);
     attempts_.push_back(std::move(attempt));
   }
   return {};
@@ -200,7 +205,10 @@ void Connector::expire(MonoTime now) {
     const auto attempt = it++;
     if (now < attempt->give_up) continue;
     if (attempt->dialed()) {
-      dials_[static_cast<std::size_t>(attempt->rank)].last_error = "no answer to the handshake";
+      Dial& dial = dials_[static_cast<std::size_t>(attempt->rank)];
+      const bool is_silent = attempt->stage == Stage::kConnecting;
+      dial.last_error = is_silent ? "no answer" : "no answer to the handshake";
+      if (is_silent) dial.patience = std::min<milliseconds>(2 * dial.patience, kUnprovenFor);
       retry_later(attempt->rank, now);
     } else {
       ++refused_.silent;
@@ -289,6 +297,8 @@ Outcome Connector::advance(Attempt& attempt, short events) {
                           .nonce = fresh_nonce()};
     append<kHelloBytes>(attempt.out, attempt.hello);
     expect(attempt, Stage::kAnswer, kAnswerBytes);
+    attempt.give_up =
+        std::min(options_.clock->mono_now() + kUnprovenFor, options_.connect_deadline);
     return flush(attempt);
   }
   if (!attempt.out.empty()) {
