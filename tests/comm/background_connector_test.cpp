@@ -1,6 +1,8 @@
 // Connecting the next epoch while somebody trains in this one: what is overtaken gives way, and
 // nobody is left waiting for it.
 #include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,7 +13,9 @@
 
 #include "common/contract.h"
 #include "tests/comm/tcp_ranks.h"
+#include "tests/raw_socket.h"
 #include "worker/comm/background_connector.h"
+#include "worker/comm/socket.h"
 
 using namespace muster;
 using namespace muster::comm;
@@ -24,13 +28,13 @@ using Connected = BackgroundConnector::Connected;
 /// Processes that go from epoch to epoch with one listening socket each.
 class Gang {
  public:
-  explicit Gang(int size) {
+  explicit Gang(int size, milliseconds look_pause = BackgroundConnector::kLookPause) {
     for (int i = 0; i < size; ++i) {
       const auto socket = listen_tcp("127.0.0.1", 0);
       REQUIRE(socket);
       sockets_.emplace_back(socket->fd);
       addresses_.push_back({"127.0.0.1", socket->port});
-      connectors_.push_back(std::make_unique<BackgroundConnector>(kSystemClock));
+      connectors_.push_back(std::make_unique<BackgroundConnector>(kSystemClock, look_pause));
     }
   }
 
@@ -173,6 +177,53 @@ TEST_CASE("an epoch that was taken stays, whatever is wanted next") {
     gang.want(5, process, {process});
   }
   check_connected(std::move(ranks));
+}
+
+TEST_CASE("strangers who fill the queue while nobody connects are closed, and peers find room") {
+  Gang gang(2, milliseconds{1});
+  for (const int process : {0, 1}) gang.want(4, process, {0, 1});
+  for (const int process : {0, 1}) REQUIRE(gang.wait(4, process));
+  const TcpOptions next = gang.options(5, 0, {0, 1});
+  REQUIRE(listen(next.listen_fd, 1) == 0);  // room for two
+  const int port = next.peers[0].port;
+  const RawSocket silent(port), speaks(port);
+  speaks.send("GET / HTTP/1.1");
+  for (const RawSocket* stranger : {&silent, &speaks}) {
+    REQUIRE(stranger->ok());
+    REQUIRE(stranger->read_to_end().empty());
+  }
+  gang[0].want(next);
+  gang.want(5, 1, {0, 1});
+  Ranks ranks;
+  for (const int process : {0, 1}) {
+    auto connected = gang.wait(5, process);
+    REQUIRE(connected);
+    ranks.push_back(*std::move(connected));
+  }
+  check_connected(std::move(ranks));
+}
+
+TEST_CASE("of those who wait to be accepted as many are closed as were counted, the oldest first") {
+  const auto socket = listen_tcp("127.0.0.1", 0);
+  REQUIRE(socket);
+  const UniqueFd listening(socket->fd);
+  const auto has_come = [&] {
+    pollfd come{listening.get(), POLLIN, 0};
+    return ::poll(&come, 1, 30'000) == 1;
+  };
+  CHECK(count_waiting(listening.get()) == 0);
+  CHECK(close_waiting(listening.get(), 8) == 0);
+  const RawSocket old(socket->port);
+  REQUIRE(has_come());
+  CHECK(count_waiting(listening.get()) == 1);
+  const RawSocket young(socket->port);
+  CHECK(close_waiting(listening.get(), 1) == 1);
+  CHECK(old.read_to_end().empty());
+  REQUIRE(has_come());
+  CHECK(count_waiting(listening.get()) == 1);
+  CHECK(close_waiting(listening.get(), 8) == 1);
+  CHECK(count_waiting(-1) == 0);
+  CHECK(close_waiting(-1, 8) == 0);
 }
 
 TEST_CASE("the thread that connects never speaks for the one that trains") {

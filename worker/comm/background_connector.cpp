@@ -10,12 +10,15 @@
 #include <utility>
 
 #include "common/caught.h"
+#include "common/log.h"
+#include "worker/comm/handshake.h"
 #include "worker/comm/socket.h"
 
 namespace muster::comm {
 namespace {
 
 constexpr milliseconds kWaitPause{250};
+static_assert(BackgroundConnector::kLookPause > kUnprovenFor, "a peer would be closed");
 
 Error overtaken() { return Error(ErrorCode::kAborted, "a newer membership came"); }
 
@@ -42,8 +45,8 @@ BackgroundConnector::Connected connect_once(TcpOptions options, int cancel_fd) t
 
 }  // namespace
 
-BackgroundConnector::BackgroundConnector(const Clock& clock)
-    : clock_(clock), cancel_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+BackgroundConnector::BackgroundConnector(const Clock& clock, milliseconds look_pause)
+    : clock_(clock), look_pause_(look_pause), cancel_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   MUSTER_CHECK_MSG(static_cast<bool>(cancel_), "no descriptor is left at the start");
   thread_ = std::thread([this] { run(); });
 }
@@ -66,6 +69,7 @@ void BackgroundConnector::begin(std::optional<TcpOptions> options) {
   {
     const Lock lock(mutex_);
     epoch_ = options ? options->epoch : -1;
+    if (options) listen_fd_ = options->listen_fd;
     begun_ = std::move(options);
     given_up.swap(made_);
     (void)eventfd_write(cancel_.get(), 1);
@@ -94,7 +98,11 @@ void BackgroundConnector::run() {
       continue;
     }
     if (!begun_) {
-      changed_.wait(lock);
+      if (changed_.wait_for(lock, look_pause_) == std::cv_status::no_timeout) continue;
+      const int listen_fd = listen_fd_;
+      lock.unlock();
+      close_strangers(listen_fd);
+      lock.lock();
       continue;
     }
     TcpOptions options = *std::exchange(begun_, std::nullopt);
@@ -103,6 +111,7 @@ void BackgroundConnector::run() {
     (void)eventfd_read(cancel_.get(), &calls);  // they were meant for earlier ones
     lock.unlock();
     std::optional<Connected> made = connect_once(std::move(options), cancel_.get());
+    waiting_ = 0;  // who waited may have been accepted
     lock.lock();
     // One that was given up meanwhile may be wanted anew, under the same number.
     if (epoch == epoch_ && !begun_) made_.swap(made);
@@ -111,6 +120,15 @@ void BackgroundConnector::run() {
     made.reset();
     lock.lock();
   }
+}
+
+void BackgroundConnector::close_strangers(int listen_fd) {
+  const std::size_t closed = close_waiting(listen_fd, waiting_);
+  waiting_ = count_waiting(listen_fd);
+  strangers_ += closed;
+  if (closed == 0 || strangers_ < told_at_) return;
+  told_at_ = 2 * strangers_;  // of one who comes all day the log is not full
+  log_warning("refused connections while no ranks meet", {{"silent", strangers_}});
 }
 
 std::optional<BackgroundConnector::Connected> BackgroundConnector::take(std::int64_t epoch) {

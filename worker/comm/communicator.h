@@ -128,7 +128,7 @@ struct RefusedConnections {
 
 struct TcpOptions {
   int rank = 0;
-  int listen_fd = -1;  ///< bound and listening; the communicator takes ownership
+  int listen_fd = -1;  ///< listens and does not block; the communicator takes ownership
   /// By rank, this rank included; size() = peers.size(). Those under one address are on one host.
   std::vector<PeerAddress> peers;
   std::string job_key;  ///< 64 hexadecimal digits; every connection proves it both ways

@@ -14,10 +14,9 @@
 namespace muster::comm {
 namespace {
 
-// A connection that has not proven itself may stand this long and take one of so many places; the
-// oldest gives way. So strangers can slow a start down but not prevent it. There is room for twice
-// the peers, all of whom may dial at once.
-constexpr seconds kUnprovenFor{5};
+// A connection that has not proven itself takes one of so many places; the oldest gives way. So
+// strangers can slow a start down but not prevent it. There is room for twice the peers, all of
+// whom may dial at once.
 constexpr std::size_t kUnprovenLeast = 64;
 // If the first packet of a dial is lost, the system sends another one only after a second, in which
 // all ranks would stand; so it is given up before, and dialed anew. Each try waits twice as long as

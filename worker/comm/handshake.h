@@ -6,12 +6,16 @@
 #include <memory>
 #include <vector>
 
+#include "common/clock.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/frame.h"
 #include "worker/comm/memory_lane.h"
 #include "worker/comm/socket.h"
 
 namespace muster::comm {
+
+/// A connection that has not proven itself may stand so long, on either side.
+inline constexpr seconds kUnprovenFor{5};
 
 struct PeerConnection {
   UniqueFd fd;                       ///< non-blocking; nothing after the handshake has been read

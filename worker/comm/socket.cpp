@@ -99,6 +99,24 @@ Result<UniqueFd> start_connect(const PeerAddress& address) {
   return fd;
 }
 
+std::size_t count_waiting(int listen_fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  const bool is_known = getsockopt(listen_fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+                        info.tcpi_state == TCP_LISTEN;
+  return is_known ? info.tcpi_unacked : 0;  // Of a socket that listens this is what it counts.
+}
+
+std::size_t close_waiting(int listen_fd, std::size_t most) {
+  std::size_t closed = 0;
+  while (closed < most) {
+    const UniqueFd fd(accept4(listen_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) break;
+    ++closed;
+  }
+  return closed;
+}
+
 bool has_one_address(int fd) {
   sockaddr_storage own{}, peer{};
   socklen_t own_length = sizeof own, peer_length = sizeof peer;

@@ -35,6 +35,12 @@ Status set_connection_options(int fd);
 /// itself the kernel would try for a quarter of an hour.
 bool is_unanswered(int fd);
 
+/// How many connections wait to be accepted on `listen_fd`; 0 where the system does not tell.
+std::size_t count_waiting(int listen_fd);
+/// Accepts and closes the `most` of them that have waited longest, and gives how many those were.
+/// Blocks: no, if `listen_fd` does not.
+std::size_t close_waiting(int listen_fd, std::size_t most);
+
 /// Whether both ends of a connection have one address: they are in one network namespace, so on one
 /// machine.
 bool has_one_address(int fd);
