@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/listen.h"
 #include "common/result.h"
 #include "worker/comm/communicator.h"
 
@@ -45,7 +46,7 @@ inline std::vector<std::size_t> numbers(const std::string& text, char between) {
 inline comm::TcpOptions tcp_options(int rank, const std::vector<int>& ports, const Clock& clock) {
   comm::TcpOptions tcp;
   tcp.rank = rank;
-  tcp.listen_fd = or_die(comm::listen_tcp("127.0.0.1", ports[static_cast<std::size_t>(rank)])).fd;
+  tcp.listen_fd = or_die(listen_tcp("127.0.0.1", ports[static_cast<std::size_t>(rank)])).fd;
   for (const int port : ports) tcp.peers.push_back({"127.0.0.1", port});
   tcp.job_key = std::string(64, '0');
   tcp.job_uid = "bench";

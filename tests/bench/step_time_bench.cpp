@@ -313,7 +313,7 @@ void be_process(const Options& options, engine::TrainingConfig config, int rank,
         {bench::address_of(peer / options.processes), kPort + peer % options.processes});
   }
   const comm::PeerAddress& own = tcp.peers[static_cast<std::size_t>(rank)];
-  tcp.listen_fd = or_die(comm::listen_tcp(own.host, own.port)).fd;
+  tcp.listen_fd = or_die(listen_tcp(own.host, own.port)).fd;
   tcp.job_key = std::string(64, '0');
   tcp.job_uid = "bench";
   tcp.epoch = 1;

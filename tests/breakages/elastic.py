@@ -518,6 +518,8 @@ BREAKAGES = [
              "if (is_silent) dial.patience = std::min<milliseconds>(2 * dial.patience, kUnprovenFor);", "", "test_comm_tcp"),
     Breakage("strangers fill the queue while nobody connects", "worker/comm/background_connector.cpp",
              "close_waiting(listen_fd, waiting_)", "0", "test_comm_tcp"),
+    Breakage("a large gang finds no room in its first worker's queue", "common/listen.cpp", "kBacklog = 4096", "kBacklog = 1024",
+             "test_common"),
     # A loss that is not finite
     Breakage("training goes back where spec says that it ends", COMPARE, "if (!keeps_files() || !config_.rolls_back)",
              "if (!keeps_files())", "test_engine"),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/listen.h"
 #include "tests/comm/collective_cases.h"
 #include "worker/comm/communicator.h"
 
@@ -30,7 +31,7 @@ std::vector<comm::TcpOptions> tcp_options(int size) {
   std::vector<comm::PeerAddress> peers;
   std::vector<comm::TcpOptions> options(static_cast<std::size_t>(size));
   for (comm::TcpOptions& one : options) {
-    const auto socket = comm::listen_tcp("127.0.0.1", 0);
+    const auto socket = listen_tcp("127.0.0.1", 0);
     REQUIRE(socket);
     one.listen_fd = socket->fd;
     peers.push_back({"127.0.0.1", socket->port});

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/contract.h"
+#include "common/listen.h"
 #include "tests/comm/tcp_ranks.h"
 
 using namespace muster;
@@ -369,27 +369,6 @@ TEST_CASE("ranks under one address are on one host, also those of a part of them
   for (const Status& status : try_connect(options, ranks)) REQUIRE_MESSAGE(status, text_of(status));
   for (const auto& rank : ranks) CHECK(rank->hosts() == std::vector<int>{0, 1, 0});
   CHECK(make_subset(*ranks[2], {1, 2}, 1)->hosts() == std::vector<int>{1, 0});
-}
-
-TEST_CASE("a port that is taken is named, with the exit code for ports") {
-  const auto first = listen_tcp("127.0.0.1", 0);
-  REQUIRE(first);
-  const auto second = listen_tcp("127.0.0.1", first->port);
-  REQUIRE_FALSE(second);
-  CHECK(second.error().code() == ErrorCode::kIo);
-  CHECK(second.error().exit_code() == contract::exit_code::kPort);
-  CHECK(second.error().message().find("127.0.0.1 port " + std::to_string(first->port)) !=
-        std::string::npos);
-  CHECK(second.error().message().find("Address already in use") != std::string::npos);
-  close(first->fd);
-}
-
-TEST_CASE("an address that is not numeric and a port out of range are refused") {
-  const auto name = listen_tcp("no such host", 0);
-  REQUIRE_FALSE(name);
-  CHECK(name.error().message().find("must be numeric") != std::string::npos);
-  CHECK_FALSE(listen_tcp("127.0.0.1", 65536));
-  CHECK_FALSE(listen_tcp("127.0.0.1", -1));
 }
 
 TEST_CASE("options that cannot be right are refused before anything is connected") {

@@ -153,15 +153,6 @@ struct TcpOptions {
 /// kIo.
 Result<std::unique_ptr<Communicator>> make_tcp_communicator(const TcpOptions& options);
 
-/// A listening socket for make_tcp_communicator. `address` numeric, `port` 0 = any free one.
-/// Returns the descriptor (close-on-exec) and the port. Errors: kIo naming address and port (taken,
-/// not permitted), with exit code kPort.
-struct ListenSocket {
-  int fd = -1;
-  int port = 0;
-};
-Result<ListenSocket> listen_tcp(const std::string& address, int port);
-
 /// Some ranks of `whole`, which they have in the order of `ranks`; this process is one of them.
 /// Each of them makes its own of the same ranks and channel, and two such sets on one channel have
 /// nobody in common. Ending the subset's transfers ends those of `whole`; sent_bytes() is that of

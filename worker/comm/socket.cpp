@@ -12,14 +12,8 @@
 #include <memory>
 #include <system_error>
 
-#include "common/contract.h"
-
 namespace muster::comm {
 namespace {
-
-// Connections waiting to be accepted: all other ranks may dial rank 0 at once, and one that finds
-// no room comes again after a second. The system has a bound of its own, mostly the same.
-constexpr int kListenBacklog = 4096;
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -37,16 +31,6 @@ Result<AddressList> resolve(const std::string& host, int port, int flags) {
     return Error(ErrorCode::kUnavailable, "resolve " + host + ": " + gai_strerror(code));
   }
   return AddressList(found);
-}
-
-int bound_port(int fd) {
-  sockaddr_storage bound{};
-  socklen_t length = sizeof bound;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return 0;
-  if (bound.ss_family == AF_INET6) {
-    return ntohs(reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port);
-  }
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
 }
 
 }  // namespace
@@ -132,30 +116,6 @@ bool has_one_address(int fd) {
   }
   return reinterpret_cast<const sockaddr_in*>(&own)->sin_addr.s_addr ==
          reinterpret_cast<const sockaddr_in*>(&peer)->sin_addr.s_addr;
-}
-
-Result<ListenSocket> listen_tcp(const std::string& address, int port) {
-  const std::string where = "listen on " + address + " port " + std::to_string(port);
-  const auto refused = [&](const std::string& why) {
-    return Error(ErrorCode::kIo, where + ": " + why).with_exit_code(contract::exit_code::kPort);
-  };
-  if (port < 0 || port > 65535) return refused("a port is 0 to 65535");
-  auto resolved = resolve(address, port, AI_NUMERICHOST | AI_PASSIVE);
-  if (!resolved) return refused("the address must be numeric, such as 127.0.0.1");
-  const addrinfo& first = **resolved;
-  UniqueFd fd(socket(first.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return refused(errno_text("socket", errno));
-  const int on = 1;
-  // A worker that starts again must get its port although old connections linger.
-  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(fd.get(), first.ai_addr, first.ai_addrlen) != 0) {
-    return refused(errno_text("bind", errno));
-  }
-  if (listen(fd.get(), kListenBacklog) != 0) return refused(errno_text("listen", errno));
-  ListenSocket made;
-  made.port = bound_port(fd.get());
-  made.fd = fd.release();
-  return made;
 }
 
 }  // namespace muster::comm

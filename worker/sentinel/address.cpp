@@ -1,14 +1,11 @@
-// Sockets of the sentinel: where its trainers listen, and what address it has.
+// Numeric addresses, and which of them this machine has.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 
-#include "common/contract.h"
 #include "common/file.h"
 #include "worker/sentinel/launch.h"
 #include "worker/sentinel/socket_address.h"
@@ -16,7 +13,6 @@
 namespace muster::sentinel {
 namespace {
 
-constexpr int kBacklog = 1024;
 constexpr int kAnyPort = 9;
 
 }  // namespace
@@ -52,30 +48,6 @@ std::string host_of(const SocketAddress& address) {
   }
   (void)inet_ntop(address.storage.ss_family, bytes, text, sizeof text);
   return text;
-}
-
-Result<Listener> listen_on(const std::string& address, int port) {
-  SocketAddress wanted;
-  if (!fill_address(address, port, wanted)) {
-    return Error(ErrorCode::kInvalid, "\"" + address + "\" is not a numeric address")
-        .with_exit_code(contract::exit_code::kUsage);
-  }
-  const int fd = socket(wanted.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const int on = 1;
-  bool ok = fd >= 0;
-  ok = ok && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
-  ok = ok && bind(fd, wanted.get(), wanted.size) == 0 && listen(fd, kBacklog) == 0;
-  SocketAddress bound;
-  bound.size = sizeof bound.storage;
-  ok = ok && getsockname(fd, bound.get(), &bound.size) == 0;
-  if (!ok) {
-    const Error error = Error(ErrorCode::kIo, "listen on " + address + ":" + std::to_string(port) +
-                                                  " for the other workers: " + std::strerror(errno))
-                            .with_exit_code(contract::exit_code::kPort);
-    if (fd >= 0) close(fd);
-    return error;
-  }
-  return Listener{fd, port_of(bound)};
 }
 
 Result<std::vector<std::string>> addresses_of(const std::string& host) {

@@ -84,13 +84,6 @@ struct TrainerFds {
 Result<Trainer> start_trainer(const TrainerCommand& command, const TrainerLaunch& launch,
                               const TrainerFds& fds);
 
-/// A non-blocking listening socket on `address`:`port` (0 = any). Errors: kIo with exit code kPort.
-struct Listener {
-  int fd = -1;
-  int port = 0;
-};
-Result<Listener> listen_on(const std::string& address, int port);
-
 /// The numeric addresses of `host`, one or more, which are itself where it is one.
 /// Blocks: the resolver's time for a name, 20 s and more where a name server gives no answer.
 /// Errors: kUnavailable.

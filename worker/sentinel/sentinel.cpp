@@ -16,6 +16,7 @@
 
 #include "common/caught.h"
 #include "common/check.h"
+#include "common/listen.h"
 #include "common/log.h"
 #include "common/sha256.h"
 #include "worker/sentinel/memory.h"
@@ -136,9 +137,10 @@ Status SentinelWorker::open_listeners() {
   request_.host = is_any ? config_.pod_ip : config_.bind_address;
   for (int i = 0; i < config_.processes; ++i) {
     const int port = config_.bind_port == 0 ? 0 : config_.bind_port + i;
-    MUSTER_ASSIGN_OR_RETURN(const Listener listener, listen_on(config_.bind_address, port));
-    listeners_.push_back(listener.fd);
-    request_.ports.push_back(listener.port);
+    const auto listener = listen_tcp(config_.bind_address, port);
+    if (!listener) return listener.error().with("for the other workers");
+    listeners_.push_back(listener->fd);
+    request_.ports.push_back(listener->port);
   }
   MUSTER_ASSIGN_OR_RETURN(mesh_, Mesh::open(config_.bind_address));
   request_.sentinel_port = mesh_->port();

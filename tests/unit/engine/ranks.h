@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/listen.h"
 #include "worker/comm/communicator.h"
 
 namespace muster::test {
@@ -33,7 +34,7 @@ inline void on_all_ranks_by_tcp(int size, const std::function<void(comm::Communi
   std::vector<int> listening;
   std::vector<comm::PeerAddress> peers;
   for (int rank = 0; rank < size; ++rank) {
-    const auto socket = comm::listen_tcp("127.0.0.1", 0);
+    const auto socket = listen_tcp("127.0.0.1", 0);
     MUSTER_CHECK(socket.has_value());
     listening.push_back(socket->fd);
     peers.push_back({"127.0.0.1", socket->port});

@@ -11,6 +11,7 @@
 
 #include "common/contract.h"
 #include "common/http/client.h"
+#include "common/listen.h"
 #include "operator/runtime/workers_endpoint.h"
 #include "tests/process.h"
 #include "worker/sentinel/launch.h"
@@ -541,12 +542,12 @@ TEST_CASE("a program that cannot be executed is named") {
 
 TEST_CASE("a port in use and a missing token file have their exit codes") {
   World world;
-  const auto taken = sentinel::listen_on("127.0.0.1", 0);
+  const auto taken = listen_tcp("127.0.0.1", 0);
   REQUIRE(taken);
   world.extra = {"MUSTER_BIND=127.0.0.1:" + std::to_string(taken->port)};
   CHECK(world.run("wait") == contract::exit_code::kPort);
-  CHECK(world.last_word() == "listen on 127.0.0.1:" + std::to_string(taken->port) +
-                                 " for the other workers: Address already in use");
+  CHECK(world.last_word() == "for the other workers: listen on 127.0.0.1 port " +
+                                 std::to_string(taken->port) + ": Address already in use");
   world.extra = {"MUSTER_METRICS_PORT=" + std::to_string(taken->port)};
   CHECK(world.run("wait") == contract::exit_code::kPort);
   CHECK(world.last_word().find("MUSTER_METRICS_PORT: listen on 127.0.0.1:") == 0);
@@ -580,7 +581,7 @@ TEST_CASE("a worker trains without a thread that waits for its trainer's death")
 
 TEST_CASE("metrics and health are served while the trainers run") {
   World world;
-  const auto free_port = sentinel::listen_on("127.0.0.1", 0);
+  const auto free_port = listen_tcp("127.0.0.1", 0);
   REQUIRE(free_port);
   close(free_port->fd);
   world.extra = {"MUSTER_METRICS_PORT=" + std::to_string(free_port->port)};
