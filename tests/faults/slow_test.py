@@ -79,7 +79,8 @@ class TakenByOthers:
     """Processors that whoever is not one of these took since it was made, what the host took from this machine included."""
 
     def __init__(self, pids):
-        self.pids, self.began = pids, self._ticks()
+        self.pids = pids
+        self.began = self._ticks()
 
     def _ticks(self):
         """(of all processors, busy, of these processes)"""
