@@ -277,9 +277,7 @@ class Scarce(FaultTest):
         self.assertTrue(glob.glob(folder + "/step-*/model.safetensors"), "the old checkpoint is gone")
         self.assert_undisturbed(job, [1], before)
         os.unlink(os.path.join(folder, "filler"))
-        job.wait()  # muster cannot move the model out of a file system of its own
-        with open(os.path.join(folder, "model.safetensors"), "rb") as file:
-            job.check(file.read())
+        job.end()  # out of a file system of its own the model is copied
 
 
 class Hanging(FaultTest):
