@@ -145,7 +145,7 @@ class Small(NetworkTest):
         job, wire = self.wired(20, 150, SMALL_MTU, Wire.drop_fragments, pace_ms=50, training=training)
         before = job.workers()[19].identity
         job.kill(19)
-        job.wait_for("slot 19 is another worker", lambda: job.workers().get(19) and job.workers()[19].identity[0] != before[0])
+        job.wait_for("slot 19 is another worker", lambda: (worker := job.workers().get(19)) and worker.identity[0] != before[0])
         job.wait_trained_by(20)
         job.end()
         self.assertEqual(wire.counts["fragments"], 0, "something has to be cut on its way")

@@ -20,11 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormatVersion = 1;
+/// Those of version 1 also list the checksums of all blocks, which nobody needs. A build that needs
+/// them takes a version that it does not know for another's, and leaves it where it is.
+constexpr int kFormatVersion = 2, kVersionWithBlocks = 1;
 constexpr std::size_t kStepDigits = 12;
-/// Of a manifest. Those of earlier builds also list the checksums of all blocks, which nobody
-/// needs: of 124 million parameters with AdamW's moments that is 6 MB.
-constexpr std::size_t kMaxManifestBytes = std::size_t{128} << 20;
+/// So that a file that is no manifest does not take all memory. With the checksums of all blocks
+/// that is one of 20 billion parameters with AdamW's moments.
+constexpr std::size_t kMaxManifestBytes = std::size_t{1} << 30;
 /// Whole blocks, so that a piece has their checksums.
 constexpr std::size_t kPieceElements = std::size_t{64} * kernels::kBlockElements;
 constexpr const char* kModel = "model.safetensors";
@@ -363,11 +365,12 @@ Result<Json> CheckpointStore::read_manifest(std::int64_t step) const {
   if (!manifest) {
     return checkpoint_error(ErrorCode::kCorrupt, path, manifest.error().message());
   }
-  if (const Json& version = member(*manifest, "formatVersion"); version != kFormatVersion) {
+  if (const Json& version = member(*manifest, "formatVersion");
+      version != kFormatVersion && version != kVersionWithBlocks) {
     return checkpoint_error(
         version.is_number_integer() ? ErrorCode::kConflict : ErrorCode::kCorrupt, path,
-        "formatVersion must be " + std::to_string(kFormatVersion) + "; it is " +
-            dump_json(version));
+        "formatVersion must be " + std::to_string(kVersionWithBlocks) + " or " +
+            std::to_string(kFormatVersion) + "; it is " + dump_json(version));
   }
   if (const Json& name = member(*manifest, "contract");
       name != contract::kNumericsContract && name != contract::kBfloat16Contract) {

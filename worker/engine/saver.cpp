@@ -10,6 +10,13 @@
 
 namespace muster::engine {
 
+SummedState::SummedState(std::span<const float> parameters, const OptimizerState& optimizer,
+                         std::optional<std::uint64_t> sum, std::function<void()> on_alive)
+    : parameters_(parameters),
+      optimizer_(optimizer),
+      sum_(sum ? *sum : bit_sum(parameters, optimizer, on_alive)),
+      on_alive_(std::move(on_alive)) {}
+
 Result<std::span<const float>> SummedState::read(const StatePiece& piece) {
   const auto& buffers = optimizer_.buffers;
   const bool is_last =

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -17,15 +18,15 @@
 
 namespace muster::engine {
 
-/// A state in memory that had this bit_sum() when it was known to be right, of which the last piece
-/// is given only while it still has: what is written of it takes a while, and a bit that flips
-/// meanwhile would get a right checksum.  Errors of the last read: kCorrupt with exit code kMemory.
+/// A state in memory, of which the last piece is given only while it has the bit_sum() that it is
+/// to have: what is written of it takes a while, and a bit that flips meanwhile would get a right
+/// checksum.  Errors of the last read: kCorrupt with exit code kMemory.
 class SummedState final : public StateSource {
  public:
-  /// What it is made of outlives it. `on_alive` is called often meanwhile; empty: nobody asks.
-  SummedState(std::span<const float> parameters, const OptimizerState& optimizer, std::uint64_t sum,
-              std::function<void()> on_alive = nullptr)
-      : parameters_(parameters), optimizer_(optimizer), sum_(sum), on_alive_(std::move(on_alive)) {}
+  /// What it is made of outlives it. `sum`: when it was known to be right; nothing: it has the
+  /// right one now. `on_alive` is called often meanwhile; empty: nobody asks.
+  SummedState(std::span<const float> parameters, const OptimizerState& optimizer,
+              std::optional<std::uint64_t> sum, std::function<void()> on_alive = nullptr);
   Result<std::span<const float>> read(const StatePiece& piece) override;
 
  private:
@@ -42,7 +43,6 @@ class Saver {
   struct Copy {
     std::vector<float> parameters;
     OptimizerState optimizer;
-    std::uint64_t sum = 0;  ///< that it is to have
   };
 
   Saver() = default;

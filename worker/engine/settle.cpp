@@ -360,7 +360,8 @@ Status Trainer::evaluate_now() {
   }
   const EvaluationLimits limits{clock_, long_wait(), [this]() -> Status {
                                   if (hooks_.on_alive) hooks_.on_alive();
-                                  if (!membership_.is_stop_near()) return {};
+                                  // That of the last step is made before all end, stop or not.
+                                  if (is_last_step() || !membership_.is_stop_near()) return {};
                                   return Error(ErrorCode::kAborted, "a stop comes first");
                                 }};
   const TestSet test(test_, static_cast<std::size_t>(config_.evaluate_samples_most));
@@ -428,10 +429,11 @@ Status Trainer::read_copy(StateSource& source, Saver::Copy& copy) {
   return {};
 }
 
-/// Of the state that this process has alone: what all have agreed on, if there are others.
-std::uint64_t Trainer::sum_to_save() const {
+/// What the state that this process has was found to have on all; nothing where it was not compared
+/// since the last step.
+std::optional<std::uint64_t> Trainer::agreed_sum() const {
   if (compared_.step == standing_.step) return compared_.sum;
-  return bit_sum(parameters_, optimizer_->state(), hooks_.on_alive);
+  return std::nullopt;
 }
 
 /// On the process with the files: of what it has alone, or of what `source` reads.
@@ -439,15 +441,15 @@ Status Trainer::save_copy(StateSource* source) {
   Saver::Copy& copy = saver_.copy();
   const OptimizerState& own = optimizer_->state();
   if (source == nullptr) {
-    copy.sum = sum_to_save();
     copy_values(parameters_, hooks_.on_alive, copy.parameters);
     copy_state(own, hooks_.on_alive, copy.optimizer);
   } else {
     MUSTER_RETURN_IF_ERROR(read_copy(*source, copy));
-    copy.sum = bit_sum(copy.parameters, copy.optimizer, hooks_.on_alive);
   }
-  return write_checkpoint(true, [this, &copy, step = standing_.step] {
-    SummedState state(copy.parameters, copy.optimizer, copy.sum);
+  const auto agreed = source == nullptr ? agreed_sum() : std::nullopt;
+  // What nobody has agreed on is summed beside training, too.
+  return write_checkpoint(true, [this, &copy, agreed, step = standing_.step] {
+    SummedState state(copy.parameters, copy.optimizer, agreed);
     return store_->save(step, copy.optimizer, state);
   });
 }
@@ -457,7 +459,7 @@ Status Trainer::save_in_place(StateSource* source) {
   return write_checkpoint(false, [&] {
     const OptimizerState& own = optimizer_->state();
     std::optional<SummedState> in_memory;
-    if (source == nullptr) in_memory.emplace(parameters_, own, sum_to_save(), hooks_.on_alive);
+    if (source == nullptr) in_memory.emplace(parameters_, own, agreed_sum(), hooks_.on_alive);
     WatchedSource watched(source != nullptr ? *source : *in_memory,
                           [this] { return before_piece(!is_sharded()); });
     return store_->save(standing_.step, own, watched);

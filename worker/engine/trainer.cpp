@@ -100,8 +100,14 @@ Result<TrainingSummary> Trainer::run() {
       // Peers learn of it by the closed connections, whatever the reason is.
       if (communicator_) communicator_->abort();
       if (!is_of_membership(outcome.error())) return outcome.error();
-      membership_.broken(view.epoch, peer_error(outcome.error()));
-      is_broken_ = true;
+      // A stop is near only to who has entered: one that was not connected may be the stop itself.
+      if (communicator_ && membership_.is_stop_near()) {
+        log_info("a stop ends what was under way",
+                 {{"epoch", view.epoch}, {"error", outcome.error().message()}});
+      } else {
+        membership_.broken(view.epoch, peer_error(outcome.error()));
+        is_broken_ = true;
+      }
     }
     greetings_.reset();
     state_under_way_.reset();

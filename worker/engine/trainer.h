@@ -244,7 +244,7 @@ class Trainer {
   Status check_finite();
   Result<Sha256Digest> parameters_digest();
   std::size_t copy_bytes() const;
-  std::uint64_t sum_to_save() const;
+  std::optional<std::uint64_t> agreed_sum() const;
   Status read_copy(StateSource& source, Saver::Copy& copy);
   Status save_copy(StateSource* source);
   Status save_in_place(StateSource* source);

@@ -384,9 +384,11 @@ TEST_CASE("a checkpoint of an earlier build, whose manifest lists blocks, too, i
   const Fixture fixture;
   fixture.save(100);
   const std::string path = fixture.step(100) + "/manifest.json";
+  CHECK((*parse_json(content(path)))["formatVersion"] == 2);
   // As they were written, and as no build has written them.
   for (const Json& blocks : {Json{"00", "11"}, Json(7), Json::object(), Json()}) {
     Json manifest = *parse_json(content(path));
+    manifest["formatVersion"] = 1;
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
       manifest["files"][file]["blocks"] = blocks;
     }

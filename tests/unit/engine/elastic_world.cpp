@@ -125,7 +125,7 @@ struct ElasticWorld::Shared {
   int expected = 0;  ///< trainers that form the first view
   int respawns = 0;  ///< so many of those who die next are started again
   bool is_over = false;
-  int stalls = 0;
+  int stalls = 0, broken = 0;
   std::vector<engine::Entry> entries;
 };
 
@@ -243,6 +243,7 @@ class ElasticWorld::Seat final : public engine::Membership {
   /// Nobody is known to have died: the same members try again under another number.
   void broken(std::int64_t epoch, const Error&) override {
     const std::lock_guard lock(world_.shared_->mutex);
+    ++world_.shared_->broken;
     if (world_.shared_->round->epoch == epoch && !world_.shared_->is_over) {
       world_.publish(world_.shared_->round->members, true);
     }
@@ -579,6 +580,11 @@ std::vector<engine::Entry> ElasticWorld::entries() const {
 int ElasticWorld::stalls() const {
   const std::lock_guard lock(shared_->mutex);
   return shared_->stalls;
+}
+
+int ElasticWorld::broken() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->broken;
 }
 
 }  // namespace muster::test

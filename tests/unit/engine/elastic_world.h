@@ -119,6 +119,8 @@ class ElasticWorld {
   /// How often one that had trained before entered a view for which it had not been prepared, so
   /// that others may have waited until it was connected.
   int stalls() const;
+  /// How often a trainer has said that the members of its view cannot go on.
+  int broken() const;
 
  private:
   class Seat;

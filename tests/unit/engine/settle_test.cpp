@@ -154,7 +154,25 @@ TEST_CASE("a stop ends an evaluation that is under way, and the next run makes i
     CHECK(outcome->step == 22);
     CHECK(outcome->checkpoint_step == 22);
   }
+  CHECK(world->broken() == 0);
   CHECK(evaluations_in(directory.path()) == 0);
   CHECK(test::ends_of(*trial.run(2), trial.steps).complete == 2);
   check_same_end(directory.path(), calm.path());
+}
+
+TEST_CASE("a stop during the last evaluation waits for it: it is begun once") {
+  const test::TempDirectory directory;
+  Trial trial;
+  trial.config.checkpoint_path = directory.path();
+  std::atomic<int> begun = 0;
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int, std::string_view place, std::int64_t step) -> Status {
+      if (step == trial.steps && place == point::kEvaluate && begun++ == 0) world.stop();
+      return {};
+    });
+  };
+  const auto world = trial.run(2);
+  CHECK(test::ends_of(*world, trial.steps).complete == 2);
+  CHECK(begun == 2);
+  CHECK(world->broken() == 0);
 }

@@ -255,7 +255,7 @@ TEST_CASE("a message whose pieces come in any order, some of them twice, is take
   MeshSeal taker(kKey, "uid", kTaker);
   Rng rng(test::seed());
   for (std::uint64_t i = 1; i <= 200; ++i) {
-    const Message sent = commit_of({1, 0}, kTakesPieces + i, 30 + static_cast<int>(rng.below(70)));
+    const Message sent = commit_of({1, 0}, kTakesPieces + i, 50 + static_cast<int>(rng.below(50)));
     auto pieces = pieces_of(seal, sent);
     const std::size_t twice = rng.below(pieces.size() + 1);
     for (std::size_t k = 0; k < twice; ++k) pieces.push_back(pieces[rng.below(pieces.size())]);
