@@ -91,11 +91,8 @@ class TakenByOthers:
     @staticmethod
     def _of(pid):
         """Who has died took nothing: who is slow must not have."""
-        try:
-            fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        except OSError:
-            return 0
-        return int(fields[11]) + int(fields[12])
+        fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
 
     def processors(self):
         whole, busy, own = (now - then for now, then in zip(self._ticks(), self.began))

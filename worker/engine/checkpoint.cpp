@@ -347,16 +347,6 @@ void CheckpointStore::remove_old(std::int64_t newest) const {
   }
 }
 
-namespace {
-
-const Json& member(const Json& object, const char* name) {
-  static const Json none;
-  const auto found = object.is_object() ? object.find(name) : object.end();
-  return object.is_object() && found != object.end() ? *found : none;
-}
-
-}  // namespace
-
 Result<Json> CheckpointStore::read_manifest(std::int64_t step) const {
   const std::string path = directory_of(step) + "/" + kManifest;
   auto read = data::read_file(path, kMaxManifestBytes);
@@ -365,22 +355,22 @@ Result<Json> CheckpointStore::read_manifest(std::int64_t step) const {
   if (!manifest) {
     return checkpoint_error(ErrorCode::kCorrupt, path, manifest.error().message());
   }
-  if (const Json& version = member(*manifest, "formatVersion");
+  if (const Json& version = member(*manifest, {"formatVersion"});
       version != kFormatVersion && version != kVersionWithBlocks) {
     return checkpoint_error(
         version.is_number_integer() ? ErrorCode::kConflict : ErrorCode::kCorrupt, path,
         "formatVersion must be " + std::to_string(kVersionWithBlocks) + " or " +
             std::to_string(kFormatVersion) + "; it is " + dump_json(version));
   }
-  if (const Json& name = member(*manifest, "contract");
+  if (const Json& name = member(*manifest, {"contract"});
       name != contract::kNumericsContract && name != contract::kBfloat16Contract) {
     return checkpoint_error(name.is_string() ? ErrorCode::kConflict : ErrorCode::kCorrupt, path,
                             "contract is " + dump_json(name) + "; this build trains by \"" +
                                 std::string(contract::kNumericsContract) + "\" or \"" +
                                 std::string(contract::kBfloat16Contract) + "\"");
   }
-  const Json& identity = member(*manifest, "identity");
-  if (!identity.is_object() || member(*manifest, "step") != step) {
+  const Json& identity = member(*manifest, {"identity"});
+  if (!identity.is_object() || member(*manifest, {"step"}) != step) {
     return checkpoint_error(ErrorCode::kCorrupt, path,
                             "identity or step is missing or not that of the directory");
   }
@@ -392,25 +382,25 @@ Result<SavedState> CheckpointStore::load_step(std::int64_t step,
                                               const OptimizerState& layout) const {
   const std::string directory = directory_of(step);
   MUSTER_ASSIGN_OR_RETURN(const Json manifest, read_manifest(step));
-  const Json& files = member(manifest, "files");
-  const Json& model = member(files, kModel);
-  const Json& of_optimizer = member(files, kOptimizer);
   SavedState state;
   state.step = step;
-  MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kModel, member(model, "sha256"),
+  MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kModel,
+                                      member(manifest, {"files", kModel, "sha256"}),
                                       {{""}, options_.shape.tensors(), {}}, state));
   state.parameters = state.buffers[0];
   state.buffers.clear();
   MUSTER_ASSIGN_OR_RETURN(const auto blocks, state.files[0].block_digests(state.parameters));
-  if (const Json& whole = member(manifest, "parametersSha256"); whole != to_hex(combine(blocks))) {
+  if (const Json& whole = member(manifest, {"parametersSha256"});
+      whole != to_hex(combine(blocks))) {
     return checkpoint_error(ErrorCode::kCorrupt, directory + "/" + kManifest,
                             "parametersSha256 is not that of its parameters");
   }
   Wanted wanted{{}, options_.shape.trained(), {}};
   for (const auto& buffer : layout.buffers) wanted.prefixes.push_back(buffer.prefix);
   for (const auto& scalar : layout.scalars) wanted.scalars.push_back(scalar.name);
-  MUSTER_RETURN_IF_ERROR(
-      load_tensors(directory + "/" + kOptimizer, member(of_optimizer, "sha256"), wanted, state));
+  MUSTER_RETURN_IF_ERROR(load_tensors(directory + "/" + kOptimizer,
+                                      member(manifest, {"files", kOptimizer, "sha256"}), wanted,
+                                      state));
   return state;
 }
 

@@ -426,7 +426,7 @@ class Trainer {
   bool is_broken_ = false;                            ///< it, or one that was not entered since
   int patience_ = 1;                                  ///< waits may take so many times as long
   bool is_compared_ = false;  ///< its members' copies were alike at least once
-  /// What of own state was the same on all: its sum, when this process had made that step.
+  /// The last comparison that found all alike: its step, and the sum of this process's state.
   struct Compared {
     std::int64_t step = -1;
     std::uint64_t sum = 0;

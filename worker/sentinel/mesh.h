@@ -44,13 +44,13 @@ std::optional<Echo> read_refusal(std::span<const std::byte> datagram);
 /// Longest datagram to a build that takes pieces: with the headers of IPv6 and UDP the 1,280 bytes
 /// that every network of IPv6 passes as one packet. What is longer is cut on its way, and some
 /// networks drop all that is cut.
-inline constexpr std::size_t kMostDatagramBytes = 1'232;
+inline constexpr std::size_t kUncutDatagramBytes = 1'232;
 
 /// Seals and opens datagrams. Layout: magic (4), HMAC-SHA256 (32) over uid, receiver and message,
 /// the receiver's slot (4) and attempt (4), message; numbers are little-endian. The receiver is in
 /// it so that what was said to one worker cannot be played to another, who has not taken it yet.
 ///
-/// A message too long for kMostDatagramBytes goes in pieces. Each is such a datagram of its own,
+/// A message too long for kUncutDatagramBytes goes in pieces. Each is such a datagram of its own,
 /// with another magic, under another key, and in the message's place the sender's slot (4) and
 /// attempt (4), the message's sequence (8), the piece's index (2), how many there are (2), and its
 /// part of the message. Of each sender at most one message is kept until all of it is there: the
@@ -79,8 +79,13 @@ class MeshSeal {
     std::vector<std::vector<std::byte>> pieces;  ///< an empty one is missing
   };
   using Mac = std::array<unsigned char, 32>;
+  /// What tells a whole message's datagram from a piece's.
+  struct Form {
+    const std::array<char, 4>& magic;
+    const Mac& key;
+  };
   Mac make_mac(const Mac& key, std::span<const std::byte> receiver_and_message) const;
-  std::vector<std::byte> seal_one(bool is_piece, WorkerId to,
+  std::vector<std::byte> seal_one(const Form& form, WorkerId to,
                                   std::span<const std::byte> text) const;
   std::vector<std::byte> take_piece(std::span<const std::byte> in, MeshDrops& drops);
   Window* window_of(WorkerId from);

@@ -16,7 +16,7 @@ constexpr std::array<char, 4> kRefusalMagic{'M', 'S', 'R', '1'};
 constexpr std::size_t kMacBytes = 32;
 constexpr std::size_t kReceiverBytes = 8;
 constexpr std::size_t kSealBytes = kMagic.size() + kMacBytes + kReceiverBytes;
-constexpr std::size_t kMostUncutBytes = kMostDatagramBytes - kSealBytes;
+constexpr std::size_t kMostUncutBytes = kUncutDatagramBytes - kSealBytes;
 constexpr std::size_t kPieceHeadBytes = 20;
 constexpr std::size_t kMostPieceBytes = kMostUncutBytes - kPieceHeadBytes;
 constexpr std::size_t kMostPieces = (kMaxMessageBytes + kMostPieceBytes - 1) / kMostPieceBytes;
@@ -104,7 +104,7 @@ MeshSeal::Mac MeshSeal::make_mac(const Mac& key,
   return hmac(key, text);
 }
 
-std::vector<std::byte> MeshSeal::seal_one(bool is_piece, WorkerId to,
+std::vector<std::byte> MeshSeal::seal_one(const Form& form, WorkerId to,
                                           std::span<const std::byte> text) const {
   const std::size_t head = kMagic.size() + kMacBytes;
   std::vector<std::byte> out(head);
@@ -112,8 +112,8 @@ std::vector<std::byte> MeshSeal::seal_one(bool is_piece, WorkerId to,
   const auto receiver = bytes_of(to);
   out.insert(out.end(), receiver.begin(), receiver.end());
   out.insert(out.end(), text.begin(), text.end());
-  const Mac mac = make_mac(is_piece ? piece_key_ : key_, std::span(out).subspan(head));
-  std::memcpy(out.data(), (is_piece ? kPieceMagic : kMagic).data(), kMagic.size());
+  const Mac mac = make_mac(form.key, std::span(out).subspan(head));
+  std::memcpy(out.data(), form.magic.data(), form.magic.size());
   std::memcpy(out.data() + kMagic.size(), mac.data(), mac.size());
   return out;
 }
@@ -122,7 +122,9 @@ std::vector<std::vector<std::byte>> MeshSeal::seal(WorkerId to, std::uint64_t se
                                                    std::span<const std::byte> message) const {
   const auto heard = windows_.find(to);
   const bool takes_pieces = heard == windows_.end() || heard->second.newest >= kTakesPieces;
-  if (message.size() <= kMostUncutBytes || !takes_pieces) return {seal_one(false, to, message)};
+  if (message.size() <= kMostUncutBytes || !takes_pieces) {
+    return {seal_one({kMagic, key_}, to, message)};
+  }
   const std::size_t count = (message.size() + kMostPieceBytes - 1) / kMostPieceBytes;
   MUSTER_CHECK(count <= kMostPieces);
   std::vector<std::byte> piece(kPieceHeadBytes);
@@ -137,7 +139,7 @@ std::vector<std::vector<std::byte>> MeshSeal::seal(WorkerId to, std::uint64_t se
     piece.resize(kPieceHeadBytes);
     put_little(std::span(piece).subspan(16, 2), i);
     piece.insert(piece.end(), part.begin(), part.end());
-    datagrams.push_back(seal_one(true, to, piece));
+    datagrams.push_back(seal_one({kPieceMagic, piece_key_}, to, piece));
   }
   return datagrams;
 }
