@@ -25,7 +25,7 @@ enum class Kind : std::uint32_t {
   kFiles = 8
 };
 
-constexpr std::size_t kMaxMessageBytes = std::size_t{16} * 1024;
+constexpr std::size_t kMaxChannelBytes = std::size_t{16} * 1024;
 constexpr double kFlushSeconds = 0.1;
 
 template <std::size_t N>
@@ -380,7 +380,7 @@ Result<ChannelPair> make_channel() {
 }
 
 Result<std::optional<TrainerMessage>> receive(int fd) {
-  std::array<std::byte, kMaxMessageBytes> buffer;
+  std::array<std::byte, kMaxChannelBytes> buffer;
   ssize_t bytes = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
   // A trainer that ended with a view unread leaves this error once, before its own last messages.
   if (bytes < 0 && errno == ECONNRESET) {
