@@ -11,12 +11,15 @@
 #include "common/contract.h"
 #include "common/json.h"
 #include "common/model_files.h"
+#include "common/utf8.h"
 #include "operator/api/pod.h"
 
 namespace muster::cli {
 namespace {
 
 constexpr const char* kVolume = "checkpoint";
+/// Of a value that a manifest holds, which anybody may have written.
+constexpr std::size_t kMaxSavedBytes = 200;
 
 /// Labels by which the pods that fetch from a job are told from all others.
 std::vector<std::pair<std::string, std::string>> marks_of(const api::TrainingJob& job) {
@@ -120,8 +123,8 @@ std::string told_by_manifest(const api::TrainingJob& job, const Json& manifest) 
     const bool is_plain = saved.is_number_integer() || saved.is_array();
     const Json* const own = is_plain ? find_field(spec, field) : nullptr;
     if (own == nullptr || *own == saved) continue;
-    return field + " was " + dump_json(saved) + " when it was saved, and of this job is " +
-           dump_json(*own);
+    const std::string was(utf8_head(dump_json(saved), kMaxSavedBytes));
+    return field + " was " + was + " when it was saved, and of this job is " + dump_json(*own);
   }
   return "";
 }

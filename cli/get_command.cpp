@@ -89,9 +89,10 @@ Status Get::pass_on() {
   KubectlCall call;
   call.arguments = arguments(options_.names);
   call.arguments.insert(call.arguments.end(), {"-o", options_.output});
+  call.deadline = milliseconds(0);  // a reader may take its time; a silent kubectl is given up
   if (options_.watches) {
     call.arguments.emplace_back("--watch");
-    call.deadline = call.silence = milliseconds(0);
+    call.silence = milliseconds(0);
   }
   call.max_output = kWithoutEnd;
   call.tells_all = true;

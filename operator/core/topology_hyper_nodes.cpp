@@ -327,8 +327,10 @@ struct HyperNodes::Known {
 /// HyperNodes whose patterns find the name: of a name the same however often a node comes or says
 /// something else.
 const std::set<int>& HyperNodes::Known::found_by_name(const std::string& name) {
+  static const std::set<int> kNone;
+  if (patterns.empty()) return kNone;
   const auto [found, is_new] = by_name.try_emplace(name);
-  if (!is_new || patterns.empty()) return found->second;
+  if (!is_new) return found->second;
   ++names_matched;
   for (const auto& [index, pattern] : patterns) {
     if (finds(*pattern, name)) found->second.insert(index);
@@ -415,6 +417,7 @@ Result<HyperNodeTree> HyperNodes::tree(const std::vector<const api::Node*>& node
   if (known.by_name.size() > 2 * nodes.size()) known.by_name.clear();
   HyperNodeTree tree;
   tree.levels = known.levels;
+  if (known.all.empty()) return tree;
   for (const api::Node* node : nodes) {
     MUSTER_ASSIGN_OR_RETURN(const int home, known.home_of(*node));
     if (home < 0) continue;

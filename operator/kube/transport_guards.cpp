@@ -12,6 +12,13 @@ constexpr seconds kFenceLook{1};
 /// For a turn.
 constexpr milliseconds kTurnMost{10'000};
 
+Error not_the_leader() { return Error(ErrorCode::kAborted, "not the leader: nothing is written"); }
+
+bool is_shut(const WriteFence& fence, const Clock& clock) {
+  const auto until = fence.open_until();
+  return !until || clock.mono_now() >= *until;
+}
+
 milliseconds rounded_up(nanoseconds time) { return std::chrono::ceil<milliseconds>(time); }
 
 class FencedTransport final : public HttpTransport {
@@ -21,10 +28,7 @@ class FencedTransport final : public HttpTransport {
 
   Result<HttpResponse> send(const HttpRequest& request) override {
     if (request.method == "GET") return inner_.send(request);
-    const auto until = fence_.open_until();
-    if (!until || clock_.mono_now() >= *until) {
-      return Error(ErrorCode::kAborted, "not the leader: nothing is written");
-    }
+    if (is_shut(fence_, clock_)) return not_the_leader();
     HttpRequest fenced = request;
     fenced.fence = &fence_;
     return inner_.send(fenced);
@@ -70,6 +74,9 @@ class LimitedTransport final : public HttpTransport {
     for (;;) {
       // Last of all, too: what was let through is sent.
       const auto look = patience.next_look();
+      if (!look && request.fence != nullptr && is_shut(*request.fence, clock_)) {
+        return not_the_leader();
+      }
       if (!look) return too_many;
       const MonoTime time = clock_.mono_now();
       if (time >= turn) break;

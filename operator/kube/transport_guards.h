@@ -46,7 +46,8 @@ std::unique_ptr<HttpTransport> make_fenced_transport(HttpTransport& inner, const
 
 /// At most `per_second` requests a second, with bursts of twice as many; who comes too early waits,
 /// in order of arrival, as part of its own timeout and for 10 s at most, so that patient writes do
-/// not shut out reads (kTooManyRequests, nothing was sent).
+/// not shut out reads (kTooManyRequests, nothing was sent). kAborted: its fence has closed
+/// meanwhile.
 std::unique_ptr<HttpTransport> make_limited_transport(HttpTransport& inner, double per_second,
                                                       const Clock& clock);
 

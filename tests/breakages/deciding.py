@@ -301,7 +301,8 @@ BREAKAGES = [
              "    if (owner_job_of(*there) != work_.uid) {\n      return Error(ErrorCode::kForbidden",
              "    if (owner_job_of(*there) == \"nobody\") {\n      return Error(ErrorCode::kForbidden", "test_sim"),
     # Who may write
-    Breakage("a fence that has closed lets writes through", GUARDS, "if (!until || clock_.mono_now() >= *until) {", "if (!until) {", "test_kube"),
+    Breakage("a fence that has closed lets writes through", GUARDS, "return !until || clock.mono_now() >= *until;",
+             "return !until || clock.mono_now() == MonoTime::min();", "test_kube"),
     Breakage("a write goes on after its fence has closed", GUARDS, "{end, *open_until, now + kFenceLook}", "{end, *open_until}", "test_kube"),
     Breakage("a write that waits for its answer does not look at its fence", TRANSPORT,
              "  while (const auto look = patience.next_look()) {\n    if (pending.wait(clock, *look))",

@@ -97,6 +97,11 @@ TEST_CASE("a checkpoint that was saved with other numbers is told by the field t
         "spec.training.seed was 8 when it was saved, and of this job is 7");
   CHECK(told(R"({"identity": {"spec.training.model.cnn.channels": [4]}})") ==
         "spec.training.model.cnn.channels was [4] when it was saved, and of this job is [4,8]");
+  // However long what is kept is.
+  const std::string long_text(10'000, 'x');
+  CHECK(told(("{\"identity\": {\"spec.training.seed\": [\"" + long_text + "\"]}}").c_str()) ==
+        "spec.training.seed was [\"" + long_text.substr(0, 198) +
+            " when it was saved, and of this job is 7");
   // What the job leaves to its default, and what has no one way of being written, tells nothing.
   CHECK(told(R"({"identity": {"spec.training.model.cnn.kernelSize": 5, "the model's layers": "x",
                               "spec.training.optimizer.sgd.learningRate": "0.5", "": 1,

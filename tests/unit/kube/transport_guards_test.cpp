@@ -175,7 +175,9 @@ TEST_CASE("what waits for its turn is not sent once its fence has closed") {
   Fence fence;  // closed
   kube::HttpRequest request = request_of("POST");
   request.fence = &fence;
-  CHECK_FALSE(limited->send(request));
+  const auto refused = limited->send(request);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::kAborted);
   CHECK(inner.seen.size() == 40);
 }
 
