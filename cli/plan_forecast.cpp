@@ -230,13 +230,13 @@ void Forecaster::follow_runs() {
   for (const api::ObjectKey& key : what_if_.take_written()) {
     if (key == key_) continue;
     const auto job = what_if_.job(key);
-    const bool runs = job && holds_places(*job);
+    const bool is_placed = job && holds_places(*job);
     const auto run = runs_.find(key);
     ends_.erase(key);
     if (run == runs_.end()) {
-      const auto end = runs ? runtime::deadline_of(*job) : std::nullopt;
+      const auto end = is_placed ? runtime::deadline_of(*job) : std::nullopt;
       if (end) know_run(key, *job, *end);
-    } else if (runs) {
+    } else if (is_placed) {
       ends_.emplace(key, end_now(run->second, *job));
     } else if (!job || job->status.finished()) {
       runs_.erase(run);
@@ -283,10 +283,10 @@ bool Forecaster::starts_before_next_end() {
 }
 
 void Forecaster::await_ends() {
-  std::set<api::ObjectKey> runs;
+  std::set<api::ObjectKey> held_places;
   for (const auto& [key, job] : what_if_.jobs()) {
     if (key == key_ || !holds_places(job)) continue;
-    runs.insert(key);
+    held_places.insert(key);
     if (!runs_.contains(key)) forecast_.unending.push_back(key);
   }
   for (int ends = 0; ends < kMostPlanEnds; ++ends) {
@@ -306,7 +306,7 @@ void Forecaster::await_ends() {
   forecast_.awaited.clear();
   // Who waits longer has got what became free.
   for (const auto& [key, job] : what_if_.jobs()) {
-    const bool is_known = runs.contains(key) || runs_.contains(key);
+    const bool is_known = held_places.contains(key) || runs_.contains(key);
     if (key != key_ && holds_places(job) && !is_known) forecast_.unending.push_back(key);
   }
 }

@@ -186,32 +186,20 @@ void read_requests(JsonReader& in, PodRequests& out, std::set<std::string>& stay
   out = std::move(most);
 }
 
-const Json* member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : &*found;
-}
-
 /// The node of a required affinity of the shape that make_pod writes; anything else is "".
 std::string required_node_of(const Json& spec) {
-  const Json* at = &spec;
-  for (const char* step : {"affinity", "nodeAffinity",
-                           "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"}) {
-    at = member(*at, step);
-    if (at == nullptr) return "";
-  }
-  if (!at->is_array() || at->size() != 1) return "";
-  const Json* fields = member((*at)[0], "matchFields");
-  if (fields == nullptr || !fields->is_array() || fields->size() != 1) return "";
-  const Json* op = member((*fields)[0], "operator");
-  if (op == nullptr || *op != "In") return "";
-  const Json* key = member((*fields)[0], "key");
-  const Json* values = member((*fields)[0], "values");
-  if (key == nullptr || *key != "metadata.name" || values == nullptr || !values->is_array() ||
-      values->size() != 1 || !(*values)[0].is_string()) {
-    return "";
-  }
-  return (*values)[0].get<std::string>();
+  const Json& terms =
+      member(spec, {"affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+                    "nodeSelectorTerms"});
+  if (!terms.is_array() || terms.size() != 1) return "";
+  const Json& fields = member(terms[0], {"matchFields"});
+  if (!fields.is_array() || fields.size() != 1) return "";
+  const Json& field = fields[0];
+  const bool is_of_name =
+      text_at(field, {"operator"}) == "In" && text_at(field, {"key"}) == "metadata.name";
+  const Json& values = member(field, {"values"});
+  const bool is_one = values.is_array() && values.size() == 1 && values[0].is_string();
+  return is_of_name && is_one ? values[0].get<std::string>() : "";
 }
 
 Status read_spec(const Json& json, const std::string& path, Pod& out,

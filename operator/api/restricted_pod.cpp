@@ -16,13 +16,6 @@ using FieldNames = std::initializer_list<std::string_view>;
 
 constexpr std::string_view kHostNetworkNames = "ClusterFirstWithHostNet";
 
-const Json& member_or_null(const Json& object, const char* name) {
-  static const Json kNull;
-  if (!object.is_object()) return kNull;
-  const auto found = object.find(name);
-  return found == object.end() ? kNull : *found;
-}
-
 Error breaks(const std::string& what) {
   return {ErrorCode::kForbidden, "breaks Pod Security restricted: " + what};
 }
@@ -52,18 +45,18 @@ Status check_pod_context(const Json& context) {
   MUSTER_RETURN_IF_ERROR(has_only(context, path,
                                   {"runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup",
                                    "fsGroupChangePolicy", "supplementalGroups", "seccompProfile"}));
-  if (member_or_null(context, "runAsNonRoot") != true) {
+  if (member(context, {"runAsNonRoot"}) != true) {
     return breaks(path + ".runAsNonRoot is not true");
   }
   for (const char* id : {"runAsUser", "runAsGroup", "fsGroup"}) {
-    if (!is_ordinary_user(member_or_null(context, id))) return breaks(path + "." + id + " is root");
+    if (!is_ordinary_user(member(context, {id}))) return breaks(path + "." + id + " is root");
   }
-  const Json& groups = member_or_null(context, "supplementalGroups");
+  const Json& groups = member(context, {"supplementalGroups"});
   const bool is_ordinary =
       groups.is_null() ||
       (groups.is_array() && std::all_of(groups.begin(), groups.end(), is_ordinary_user));
   if (!is_ordinary) return breaks(path + ".supplementalGroups has root's");
-  if (member_or_null(context, "seccompProfile") != Json{{"type", "RuntimeDefault"}}) {
+  if (member(context, {"seccompProfile"}) != Json{{"type", "RuntimeDefault"}}) {
     return breaks(path + ".seccompProfile is not RuntimeDefault");
   }
   return {};
@@ -73,10 +66,10 @@ Status check_container_context(const Json& context) {
   const std::string path = "securityContext of the container";
   MUSTER_RETURN_IF_ERROR(has_only(
       context, path, {"allowPrivilegeEscalation", "capabilities", "readOnlyRootFilesystem"}));
-  if (member_or_null(context, "allowPrivilegeEscalation") != false) {
+  if (member(context, {"allowPrivilegeEscalation"}) != false) {
     return breaks(path + ": allowPrivilegeEscalation is not false");
   }
-  if (member_or_null(context, "capabilities") != Json{{"drop", Json::array({"ALL"})}}) {
+  if (member(context, {"capabilities"}) != Json{{"drop", Json::array({"ALL"})}}) {
     return breaks(path + ": capabilities are kept");
   }
   return {};
@@ -90,29 +83,28 @@ Status check_container(const Json& container, const std::string& path, bool is_w
                 "envFrom", "ports", "resources", "volumeMounts", "terminationMessagePolicy",
                 "securityContext", "restartPolicy"}));
   // Of a sidecar; whoever else starts anew does so with its pod.
-  const Json& policy = member_or_null(container, "restartPolicy");
+  const Json& policy = member(container, {"restartPolicy"});
   if (!policy.is_null() && (is_worker || policy != "Always")) {
     return breaks(path + ".restartPolicy is set");
   }
-  const bool is_named_worker = member_or_null(container, "name") == contract::kContainerName;
+  const bool is_named_worker = member(container, {"name"}) == contract::kContainerName;
   if (is_named_worker != is_worker) {
     return breaks(path + (is_worker ? " is not the worker" : " is a second worker"));
   }
-  MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "envFrom"), path + ".envFrom",
+  MUSTER_RETURN_IF_ERROR(has_only_such(member(container, {"envFrom"}), path + ".envFrom",
                                        {"prefix", "configMapRef", "secretRef"}));
-  MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "ports"), path + ".ports",
+  MUSTER_RETURN_IF_ERROR(has_only_such(member(container, {"ports"}), path + ".ports",
                                        {"name", "containerPort", "protocol"}));
-  MUSTER_RETURN_IF_ERROR(has_only_such(member_or_null(container, "volumeMounts"),
-                                       path + ".volumeMounts",
+  MUSTER_RETURN_IF_ERROR(has_only_such(member(container, {"volumeMounts"}), path + ".volumeMounts",
                                        {"name", "mountPath", "subPath", "readOnly"}));
-  return check_container_context(member_or_null(container, "securityContext"));
+  return check_container_context(member(container, {"securityContext"}));
 }
 
 /// Whether it is in a network of its own, or may be in its node's. Whoever is there finds the
 /// Service's names by this policy for names alone.
 Status check_network(const Pod& pod, const std::vector<std::string>& host_network_namespaces) {
-  const Json& host = member_or_null(pod.spec, "hostNetwork");
-  const Json& names = member_or_null(pod.spec, "dnsPolicy");
+  const Json& host = member(pod.spec, {"hostNetwork"});
+  const Json& names = member(pod.spec, {"dnsPolicy"});
   if (host.is_null()) return names.is_null() ? Status() : breaks("spec.dnsPolicy is set");
   if (host != true) return breaks("spec.hostNetwork is not true");
   const std::string& own = pod.meta.namespace_name;
@@ -157,19 +149,19 @@ Status check_restricted(const Pod& pod, const std::vector<std::string>& host_net
                                    "schedulingGroup",
                                    "hostNetwork",
                                    "dnsPolicy"}));
-  if (member_or_null(spec, "automountServiceAccountToken") != false) {
+  if (member(spec, {"automountServiceAccountToken"}) != false) {
     return breaks("spec.automountServiceAccountToken is not false");
   }
   MUSTER_RETURN_IF_ERROR(check_network(pod, host_network_namespaces));
-  MUSTER_RETURN_IF_ERROR(check_pod_context(member_or_null(spec, "securityContext")));
+  MUSTER_RETURN_IF_ERROR(check_pod_context(member(spec, {"securityContext"})));
   MUSTER_RETURN_IF_ERROR(has_only_such(
-      member_or_null(spec, "volumes"), "spec.volumes",
+      member(spec, {"volumes"}), "spec.volumes",
       {"name", "persistentVolumeClaim", "configMap", "secret", "emptyDir", "projected"}));
-  const Json& containers = member_or_null(spec, "containers");
+  const Json& containers = member(spec, {"containers"});
   if (!containers.is_array() || containers.size() != 1) {
     return breaks("spec.containers is not the one worker");
   }
-  const Json& first = member_or_null(spec, "initContainers");
+  const Json& first = member(spec, {"initContainers"});
   if (!first.is_null() && (!first.is_array() || first.empty())) {
     return breaks("spec.initContainers is no list of containers");
   }

@@ -21,15 +21,6 @@ constexpr int kSparedTried = 256;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-LineTurn line_turn(int queue, const QueueTurn& turn, const api::ObjectKey& job) {
-  LineTurn made;
-  made.queue = queue;
-  made.priority = turn.priority;
-  made.created = turn.created;
-  made.job = job;
-  return made;
-}
-
 }  // namespace
 
 bool Reclaim::Lender::is_beyond() const {
@@ -141,12 +132,21 @@ int Reclaim::back_before(const Head& head, const Lender& lender) const {
                          ledger_.cohort_of(lender.queue) != ledger_.cohort_of(head.queue);
   const Queue& queue = *queues_.at(holder.turn.queue);
   if (is_behind || !why_not_taken(queue, holder.job.namespace_name).empty()) return 0;
-  LineTurn turn = line_turn(lender.queue, holder.turn, holder.job);
-  turn.per_worker = lender.amounts;
-  turn.min = holder.min;
-  LineTurn of_head = line_turn(head.queue, head.gang.turn, head.gang.job);
-  of_head.per_worker = amounts_of(head.gang.per_worker);
-  of_head.min = head.gang.min;
+  const LineTurn turn{0,
+                      lender.queue,
+                      holder.turn.priority,
+                      holder.turn.created,
+                      holder.job,
+                      lender.amounts,
+                      holder.min};
+  const WaitingGang& gang = head.gang;
+  const LineTurn of_head{0,
+                         head.queue,
+                         gang.turn.priority,
+                         gang.turn.created,
+                         gang.job,
+                         amounts_of(gang.per_worker),
+                         gang.min};
   const LineRank rank = line_rank(turn, ledger_);
   if (rank.borrows || !comes_before(turn, rank, of_head, line_rank(of_head, ledger_))) return 0;
   std::int64_t within = ledger_.workers_within(lender.queue, lender.amounts, Place::kFirst);

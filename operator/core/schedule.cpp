@@ -183,7 +183,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   }
   gang.per_worker = api::pod_resources(job.spec.worker);
   // What Kueue admits the cluster's scheduler binds, on nodes of the flavor that Kueue chose.
-  gang.unplaced = job.spec.scheduling == "Unplaced" || !api::kueue_queue_wanted(job).empty();
+  gang.unplaced = job.spec.scheduling == "Unplaced" || gang.starts_whole;
   const api::TopologyWish topology = api::topology_wanted(job);
   gang.required_level = topology.required;
   gang.preferred_level = topology.preferred;

@@ -309,11 +309,7 @@ const std::vector<LabelLevels>& label_catalogue() {
 
 Result<LabelLevels> read_topology_config(const Json& object) {
   const auto config = api::parse_topology_config(object);
-  const auto meta = object.is_object() ? object.find("metadata") : object.end();
-  const bool has_name = meta != object.end() && meta->is_object() && meta->contains("name") &&
-                        (*meta)["name"].is_string();
-  const std::string name = has_name ? (*meta)["name"].get<std::string>() : "";
-  const std::string what = "TopologyConfig " + head_of(name, 63);
+  const std::string what = "TopologyConfig " + head_of(text_at(object, {"metadata", "name"}), 63);
   if (!config) return config.error().with(what);
   LabelLevels made;
   made.source = what;
@@ -396,27 +392,25 @@ Result<Topology> read_topology(const std::vector<const api::Node*>& nodes,
 Result<Topology> TopologyReader::read(const std::vector<const api::Node*>& nodes) {
   TopologyInput input;
   input.notes = notes_;
-  const std::vector<LabelLevels>& families = families_;
-  const std::size_t before_hyper_nodes = of_objects_;
   const auto tree =
       hyper_nodes_ ? hyper_nodes_->tree(nodes) : Result<HyperNodeTree>(hyper_nodes_.error());
   if (!tree) LabelReader::note(input, tree.error().message());
 
-  std::vector<std::vector<const api::Node*>> described(families.size());
+  std::vector<std::vector<const api::Node*>> described(families_.size());
   std::vector<const api::Node*> in_tree, unknown;
   for (const api::Node* node : nodes) {
     const auto by = [&](std::size_t from, std::size_t to) {
       for (std::size_t i = from; i < to; ++i) {
-        if (!describes(families[i], *node)) continue;
+        if (!describes(families_[i], *node)) continue;
         described[i].push_back(node);
         return true;
       }
       return false;
     };
-    if (by(0, before_hyper_nodes)) continue;
+    if (by(0, of_objects_)) continue;
     if (tree && tree->paths.contains(node->meta.name)) {
       in_tree.push_back(node);
-    } else if (!by(before_hyper_nodes, families.size())) {
+    } else if (!by(of_objects_, families_.size())) {
       unknown.push_back(node);
     }
   }
@@ -424,11 +418,11 @@ Result<Topology> TopologyReader::read(const std::vector<const api::Node*>& nodes
   const auto append = [&](std::size_t from, std::size_t to) {
     for (std::size_t i = from; i < to; ++i) {
       if (described[i].empty()) continue;
-      credit(input, families[i]);
-      LabelReader(families[i], std::move(described[i]), areas).append_to(input);
+      credit(input, families_[i]);
+      LabelReader(families_[i], std::move(described[i]), areas).append_to(input);
     }
   };
-  append(0, before_hyper_nodes);
+  append(0, of_objects_);
   if (!in_tree.empty()) append_tree(*tree, in_tree, input);
   const LabelLevels zones = family("zones", {});
   for (const TopologyLevel& level : zones.levels) {
@@ -439,7 +433,7 @@ Result<Topology> TopologyReader::read(const std::vector<const api::Node*>& nodes
     areas[level.key] = static_cast<int>(input.levels.size());
     input.levels.push_back(level);
   }
-  append(before_hyper_nodes, families.size());
+  append(of_objects_, families_.size());
   if (!unknown.empty()) {
     // Only the zone is left, if that.
     const bool is_flat = input.source.empty();

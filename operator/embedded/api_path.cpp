@@ -191,8 +191,7 @@ std::string text_or_empty(const Json* value) {
 }
 
 std::string metadata_text(const Json& object, const char* name) {
-  const Json* metadata = member(object, "metadata");
-  return metadata == nullptr ? std::string() : text_or_empty(member(*metadata, name));
+  return text_at(object, {"metadata", name});
 }
 
 }  // namespace muster::embedded

@@ -32,14 +32,9 @@ constexpr seconds kNever{10LL * 365 * 24 * 3600};
 /// Turns of the loop in one run(): a bound, far above what any cluster takes.
 constexpr int kMostTurns = 100'000;
 
-std::string text_of(const Json& object, const char* field) {
-  const auto found = object.find(field);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 std::optional<api::Kind> watched_kind_of(const Json& object) {
-  const std::string kind = text_of(object, "kind");
-  const std::string api_version = text_of(object, "apiVersion");
+  const std::string kind = text_at(object, {"kind"});
+  const std::string api_version = text_at(object, {"apiVersion"});
   for (const api::Kind one : kWatched) {
     const api::KindInfo& info = api::info_of(one);
     if (kind == info.kind && api_version == info.api_version) return one;
@@ -49,30 +44,26 @@ std::optional<api::Kind> watched_kind_of(const Json& object) {
 
 /// An empty name: it has none.
 api::ObjectKey key_of(const Json& object) {
-  const auto meta = object.find("metadata");
-  if (meta == object.end() || !meta->is_object()) return {};
-  return {text_of(*meta, "namespace"), text_of(*meta, "name")};
+  return {text_at(object, {"metadata", "namespace"}), text_at(object, {"metadata", "name"})};
 }
 
 bool belongs_to(const Json& pod, const std::string& uid) {
-  const auto meta = pod.find("metadata");
-  if (meta == pod.end() || !meta->contains("ownerReferences")) return false;
-  const Json& owners = (*meta)["ownerReferences"];
+  const Json& owners = member(pod, {"metadata", "ownerReferences"});
   return owners.is_array() && std::any_of(owners.begin(), owners.end(), [&](const Json& owner) {
-           return owner.is_object() && text_of(owner, "uid") == uid;
+           return owner.is_object() && text_at(owner, {"uid"}) == uid;
          });
 }
 
 /// Whether the pod is deleted, and should not have been gone long ago.
 bool leaves_in_time(const Json& pod, WallTime now) {
-  const auto gone_at = parse_time(text_of(pod.at("metadata"), "deletionTimestamp"));
+  const auto gone_at = parse_time(text_at(pod, {"metadata", "deletionTimestamp"}));
   return gone_at && now - *gone_at <= core::words::kOverdue;
 }
 
 }  // namespace
 
 bool is_of_kind(const Json& object, std::string_view kind) {
-  return object.is_object() && text_of(object, "kind") == kind;
+  return text_at(object, {"kind"}) == kind;
 }
 
 std::vector<api::Node> nodes_among(const std::vector<Json>& objects) {
@@ -139,7 +130,7 @@ void WhatIf::remove(api::Kind kind, const api::ObjectKey& key) {
 void WhatIf::end_job(const api::ObjectKey& job) {
   const auto found = objects_[api::Kind::kTrainingJob].find(job);
   if (found == objects_[api::Kind::kTrainingJob].end()) return;
-  const std::string uid = text_of(found->second["metadata"], "uid");
+  const std::string uid = text_at(found->second, {"metadata", "uid"});
   std::vector<api::ObjectKey> pods;
   for (const auto& [key, pod] : objects_[api::Kind::kPod]) {
     if (belongs_to(pod, uid)) pods.push_back(key);
@@ -232,10 +223,10 @@ void WhatIf::write_status(api::Kind kind, const api::ObjectKey& key, const Json&
   const auto found = objects_[kind].find(key);
   if (found == objects_[kind].end()) return;
   Json& object = found->second;
-  done.version_before = text_of(object["metadata"], "resourceVersion");
+  done.version_before = text_at(object, {"metadata", "resourceVersion"});
   if (patch.contains("status")) object["status"].merge_patch(patch["status"]);
   object["metadata"]["resourceVersion"] = "what-if-" + std::to_string(++writes_);
-  done.version_after = text_of(object["metadata"], "resourceVersion");
+  done.version_after = text_at(object, {"metadata", "resourceVersion"});
   if (kind == api::Kind::kTrainingJob) written_.insert(key);
   tell(kind, kube::WatchEvent::Type::kApply, object);
 }
