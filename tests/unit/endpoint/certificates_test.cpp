@@ -16,6 +16,7 @@
 #include "common/http/client.h"
 #include "common/http/server.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "tests/tls_material.h"
 
 using namespace muster;
@@ -69,8 +70,12 @@ class Logged {
     const UniqueFd file(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     REQUIRE((file && before_));
     REQUIRE(dup2(file.get(), STDERR_FILENO) >= 0);
+    configure_log(LogLevel::kInfo, {});
   }
-  ~Logged() { (void)dup2(before_.get(), STDERR_FILENO); }
+  ~Logged() {
+    configure_log(LogLevel::kError, {});  // as tests/test_main.cpp has it
+    (void)dup2(before_.get(), STDERR_FILENO);
+  }
   Logged(const Logged&) = delete;
   Logged& operator=(const Logged&) = delete;
 
