@@ -141,7 +141,7 @@ class Cut(NetworkTest):
 class Small(NetworkTest):
     def test_a_gang_whose_view_fits_no_packet_trains_where_fragments_are_dropped(self):
         # With the model this small: each step's 760 exchanges pass through Python.
-        training = {"logicalRanks": 20, "batchSize": 80, "model": {"mlp": {"hidden": [4]}}}
+        training = {"logicalRanks": 32, "batchSize": 64, "model": {"mlp": {"hidden": [4]}}}
         job, wire = self.wired(20, 150, SMALL_MTU, Wire.drop_fragments, pace_ms=50, training=training)
         before = job.workers()[19].identity
         job.kill(19)
