@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxEvents = 25;
 constexpr std::size_t kMaxLogLines = 20;
-constexpr std::size_t kMaxWorkers = 64;
+constexpr std::size_t kMaxToldWorkers = 64;
 const std::string kIndent = "  ";
 constexpr std::size_t kLabelWidth = 13;
 constexpr std::size_t kAgeWidth = 9;
@@ -214,7 +214,7 @@ void Page::write_workers() {
   };
   std::vector<int> seen;
   for (const PodView& pod : about_.pods) {
-    if (rows++ >= kMaxWorkers) break;
+    if (rows++ >= kMaxToldWorkers) break;
     seen.push_back(pod.slot);
     table.add({{pod.slot < 0 ? "" : std::to_string(pod.slot)},
                {std::to_string(pod.attempt)},
@@ -226,7 +226,7 @@ void Page::write_workers() {
   }
   for (const auto& placement : job_.status.placement) {
     if (std::find(seen.begin(), seen.end(), placement.slot) != seen.end()) continue;
-    if (rows++ >= kMaxWorkers) break;
+    if (rows++ >= kMaxToldWorkers) break;
     table.add({{std::to_string(placement.slot)},
                {std::to_string(placement.attempt)},
                {"No pod", Colour::kDim},
@@ -237,8 +237,8 @@ void Page::write_workers() {
   }
   if (rows == 0) return paragraph("none: no pod of this job is there");
   indented_table(table);
-  if (about_.pods.size() > kMaxWorkers) {
-    paragraph("and " + std::to_string(about_.pods.size() - kMaxWorkers) + " more pods");
+  if (about_.pods.size() > kMaxToldWorkers) {
+    paragraph("and " + std::to_string(about_.pods.size() - kMaxToldWorkers) + " more pods");
   }
 }
 

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxTerminationBytes = 4096;
 constexpr std::size_t kMaxContainers = 256;
 constexpr std::size_t kMaxGates = 256;
 /// Kinds of devices that a pod asks for: no node has as many.
-constexpr std::size_t kMaxDevices = 256;
+constexpr std::size_t kMaxKindsOfDevices = 256;
 constexpr std::size_t kMaxMessageBytes = 32'768;
 
 /// A number of a label, or -1.
@@ -180,8 +180,8 @@ void read_requests(JsonReader& in, PodRequests& out, std::set<std::string>& stay
     add(most, overhead);
     return read;
   });
-  if (most.devices.size() > kMaxDevices) {
-    in.fail("containers", "ask for more than " + std::to_string(kMaxDevices) + " resources");
+  if (most.devices.size() > kMaxKindsOfDevices) {
+    in.fail("containers", "ask for more than " + std::to_string(kMaxKindsOfDevices) + " resources");
   }
   out = std::move(most);
 }

@@ -6,7 +6,6 @@
 
 namespace muster::sim {
 namespace {
-constexpr const char* kNamespace = "default";
 constexpr int kMaxRounds = 200'000;
 }  // namespace
 

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import collections
 import glob
 import os
 import re
@@ -135,6 +136,23 @@ def check_cmake(paths, cmake_text_of):
             directory = os.path.dirname(directory)
 
 
+def check_hidden(texts):
+    """No constant of an anonymous namespace hides a header's: sources are compiled in batches, and the next one would mean it."""
+    of_headers = collections.defaultdict(set)
+    for path, text in texts.items():
+        if path.endswith(".h"):
+            for name in re.findall(r"^inline constexpr [^=;{(]*?\b(k[A-Z]\w*)\b", text, re.M):
+                of_headers[name].update(re.findall(r"^namespace ([\w:]+) \{", text, re.M))
+    for path, text in texts.items():
+        own = re.search(r"^namespace \{(.*?)^\}", text, re.M | re.S)
+        if not path.endswith(".cpp") or not own:
+            continue
+        around = [name + "::" for name in re.findall(r"^namespace ([\w:]+) \{", text, re.M)]
+        for name in re.findall(r"^constexpr [^=;{(]*?\b(k[A-Z]\w*)\b", own.group(1), re.M):
+            if any(one.startswith(header + "::") for header in of_headers[name] for one in around):
+                yield f"{path}: {name} hides a header's constant from what is compiled in one batch with it"
+
+
 def check_pragma(path, text):
     if path.endswith((".h", ".cuh")) and "#pragma once" not in text and "HWY_TARGET_TOGGLE" not in text \
             and "HWY_ONCE" not in text and "HWY_TARGET" not in text:
@@ -188,6 +206,7 @@ def findings():
         return "\n".join(texts) if texts else None
 
     yield from check_cmake(paths, cmake_text_of)
+    yield from check_hidden({path: read(path) for path in paths})
 
 
 def main():

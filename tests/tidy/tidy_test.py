@@ -57,6 +57,14 @@ class TidyTest(unittest.TestCase):
         self.assertFalse(list(tidy.check_cmake(["cli/a.cpp"], cmake.get)))
         self.assertTrue(list(tidy.check_cmake(["cli/aa.cpp"], cmake.get)))
 
+    def test_a_constant_that_hides_a_headers(self):
+        header = "namespace muster::api {\ninline constexpr int kMost = 1, kLeast = 0;\n}\n"
+        source = "namespace muster::NAME {\nnamespace {\nconstexpr std::size_t kMost = 2;\n}  // namespace\n}\n"
+        for name, is_hidden in (("api", True), ("api::json", True), ("apis", False), ("core", False)):
+            with self.subTest(name):
+                texts = {"operator/api/a.h": header, "operator/b/b.cpp": source.replace("NAME", name)}
+                self.assertEqual(bool(list(tidy.check_hidden(texts))), is_hidden)
+
     def test_objects_that_take_their_mathematics_from_libm(self):
         for call, is_found in (("expf", True), ("sqrtf", False)):
             with self.subTest(call), tempfile.TemporaryDirectory() as build:

@@ -10,7 +10,7 @@ namespace {
 namespace kind = contract::change;
 
 constexpr std::size_t kMaxKept = 256;
-constexpr std::size_t kMaxReasonBytes = 256;
+constexpr std::size_t kMaxToldReasonBytes = 256;
 
 /// -1 for what is no time.
 std::int64_t whole_ms(double seconds) {
@@ -55,7 +55,7 @@ void ChangeBook::push(std::int64_t epoch, std::string_view called, int slot,
   change.epoch = epoch;
   change.kind = called;
   change.slot = slot;
-  change.reason = reason.substr(0, kMaxReasonBytes);
+  change.reason = reason.substr(0, kMaxToldReasonBytes);
   changes_.push_back(std::move(change));
 }
 

@@ -35,7 +35,7 @@ struct PeerHead {
   std::uint64_t domain = 0;
 };
 
-constexpr std::size_t kMaxViewBytes =
+constexpr std::size_t kMaxToldViewBytes =
     sizeof(ViewHead) + kMaxViewPeers * (sizeof(PeerHead) + kMaxHostBytes);
 
 template <typename T>
@@ -159,7 +159,7 @@ Result<std::optional<ViewMessage>> ViewReader::take_packet() {
   if (got <= 0) return Error(ErrorCode::kUnavailable, "the sentinel is gone");
   std::span<const std::byte> in(buffer.data(), static_cast<std::size_t>(got));
   PacketHead head;
-  if (!take(in, head) || head.total > kMaxViewBytes || head.offset + in.size() > head.total) {
+  if (!take(in, head) || head.total > kMaxToldViewBytes || head.offset + in.size() > head.total) {
     return Error(ErrorCode::kCorrupt, "a sentinel's packet has no known form");
   }
   if (head.offset == 0) {
