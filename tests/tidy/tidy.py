@@ -144,7 +144,7 @@ def check_hidden(texts):
             for name in re.findall(r"^inline constexpr [^=;{(]*?\b(k[A-Z]\w*)\b", text, re.M):
                 of_headers[name].update(re.findall(r"^namespace ([\w:]+) \{", text, re.M))
     for path, text in texts.items():
-        own = re.search(r"^namespace \{(.*?)^\}", text, re.M | re.S)
+        own = re.search(r"^namespace \{$(.*?)^\}  // namespace$", text, re.M | re.S)
         if not path.endswith(".cpp") or not own:
             continue
         around = [name + "::" for name in re.findall(r"^namespace ([\w:]+) \{", text, re.M)]
