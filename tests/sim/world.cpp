@@ -6,6 +6,7 @@
 
 namespace muster::sim {
 namespace {
+constexpr const char* kOwnNamespace = "default";
 constexpr int kMaxRounds = 200'000;
 }  // namespace
 
@@ -41,20 +42,20 @@ api::TrainingJob World::create_job(const std::string& name, int count,
                                    const std::function<void(Json&)>& more) {
   Json job{{"apiVersion", contract::kApiVersion},
            {"kind", contract::kKindTrainingJob},
-           {"metadata", {{"name", name}, {"namespace", kNamespace}}},
+           {"metadata", {{"name", name}, {"namespace", kOwnNamespace}}},
            {"spec",
             {{"worker",
               {{"count", count},
                {"command", Json::array({"train"})},
                {"resources", {{"cpu", "1"}, {"memory", "512Mi"}}}}}}}};
   if (more) more(job);
-  const auto made = user->create(api::Kind::kTrainingJob, kNamespace, job);
+  const auto made = user->create(api::Kind::kTrainingJob, kOwnNamespace, job);
   REQUIRE_MESSAGE(made.has_value(), made.error().message());
   return this->job(name);
 }
 
 Json World::job_json(const std::string& name) const {
-  auto json = user->get(api::Kind::kTrainingJob, {kNamespace, name});
+  auto json = user->get(api::Kind::kTrainingJob, {kOwnNamespace, name});
   REQUIRE_MESSAGE(json.has_value(), json.error().message());
   return *json;
 }
@@ -90,7 +91,7 @@ api::TrainingQueue World::queue(const std::string& name) const {
 }
 
 std::vector<api::Pod> World::pods() const {
-  const auto page = user->list(api::Kind::kPod, {kNamespace, "", 0, ""});
+  const auto page = user->list(api::Kind::kPod, {kOwnNamespace, "", 0, ""});
   REQUIRE(page.has_value());
   std::vector<api::Pod> pods;
   for (const auto& item : page->items) {
@@ -108,7 +109,7 @@ std::int64_t World::status_writes() const {
 }
 
 bool World::has_pod(const std::string& name) const {
-  return user->get(api::Kind::kPod, {kNamespace, name}).has_value();
+  return user->get(api::Kind::kPod, {kOwnNamespace, name}).has_value();
 }
 
 void World::stagger(std::uint64_t choice) {
@@ -154,12 +155,12 @@ void World::pass(seconds time) {
 
 void World::patch_pod(const std::string& name, const Json& status) {
   const auto done =
-      user->merge_patch(api::Kind::kPod, {kNamespace, name}, "status", Json{{"status", status}});
+      user->merge_patch(api::Kind::kPod, {kOwnNamespace, name}, "status", Json{{"status", status}});
   REQUIRE_MESSAGE(done.has_value(), done.error().message());
 }
 
 void World::bind_pod(const std::string& name) {
-  const auto json = user->get(api::Kind::kPod, {kNamespace, name});
+  const auto json = user->get(api::Kind::kPod, {kOwnNamespace, name});
   REQUIRE(json.has_value());
   const auto pod = api::parse_pod(*json);
   REQUIRE(pod.has_value());
