@@ -115,10 +115,10 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
 }
 
 std::string told_by_manifest(const api::TrainingJob& job, const Json& manifest) {
-  const Json* const identity = find_field(manifest, "identity");
-  if (identity == nullptr || !identity->is_object()) return "";
+  const Json& identity = member(manifest, {"identity"});
+  if (!identity.is_object()) return "";
   const Json spec{{"spec", {{"training", api::training_to_json(*job.spec.training)}}}};
-  for (const auto& [field, saved] : identity->items()) {
+  for (const auto& [field, saved] : identity.items()) {
     // Decimals are written in more than one way, and defaults in none.
     const bool is_plain = saved.is_number_integer() || saved.is_array();
     const Json* const own = is_plain ? find_field(spec, field) : nullptr;

@@ -10,4 +10,15 @@ namespace muster {
 /// kOutOfMemory or kInternal. Requires that it is called in a catch block.
 Error caught_error();
 
+/// What becomes of `work`, of which an exception is an error: what leaves a thread ends the process
+/// without a word of what it was.
+template <typename Work>
+Status run_caught(const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    return caught_error();
+  }
+}
+
 }  // namespace muster

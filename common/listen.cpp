@@ -22,6 +22,8 @@ struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
+}  // namespace
+
 int bound_port(int fd) {
   sockaddr_storage bound{};
   socklen_t length = sizeof bound;
@@ -31,8 +33,6 @@ int bound_port(int fd) {
   }
   return ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
 }
-
-}  // namespace
 
 Result<Listener> listen_tcp(const std::string& address, int port) {
   const auto refused = [&](const std::string& why) {

@@ -17,4 +17,7 @@ struct Listener {
 /// with exit code kPort.
 Result<Listener> listen_tcp(const std::string& address, int port);
 
+/// Of a socket of either family, of TCP or UDP; 0 where it has none.
+int bound_port(int fd);
+
 }  // namespace muster

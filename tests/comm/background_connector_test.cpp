@@ -65,6 +65,16 @@ class Gang {
   Connected wait(std::int64_t epoch, int process) {
     return (*this)[process].wait(epoch, in(kPatience), nullptr);
   }
+  /// What all of them have been connected with.
+  Ranks wait_all(std::int64_t epoch, const std::vector<int>& processes) {
+    Ranks ranks;
+    for (const int process : processes) {
+      auto connected = wait(epoch, process);
+      REQUIRE(connected);
+      ranks.push_back(*std::move(connected));
+    }
+    return ranks;
+  }
 
  private:
   std::vector<UniqueFd> sockets_;
@@ -123,13 +133,7 @@ TEST_CASE("a newer epoch calls off the one under way, whoever was missing in it"
   CHECK(code_of(overtaken) == ErrorCode::kAborted);
   CHECK_FALSE(gang[1].poll(4));  // it has not heard of the newer one yet
   gang.want(5, 1, {0, 1, 3});
-  Ranks ranks;
-  for (const int process : {0, 1, 3}) {
-    auto connected = gang.wait(5, process);
-    REQUIRE(connected);
-    ranks.push_back(*std::move(connected));
-  }
-  check_connected(std::move(ranks));
+  check_connected(gang.wait_all(5, {0, 1, 3}));
 }
 
 TEST_CASE("a joiner dies while it is being connected, and the others connect without it") {
@@ -138,13 +142,7 @@ TEST_CASE("a joiner dies while it is being connected, and the others connect wit
   gang.end(2);
   gang.want(5, 0, {0, 1});
   gang.want(5, 1, {0, 1});
-  Ranks ranks;
-  for (const int process : {0, 1}) {
-    auto connected = gang.wait(5, process);
-    REQUIRE(connected);
-    ranks.push_back(*std::move(connected));
-  }
-  check_connected(std::move(ranks));
+  check_connected(gang.wait_all(5, {0, 1}));
 }
 
 TEST_CASE("who has taken an epoch that another passes over sees its connections close") {
@@ -194,13 +192,7 @@ TEST_CASE("strangers who fill the queue while nobody connects are closed, and pe
   }
   gang[0].want(next);
   gang.want(5, 1, {0, 1});
-  Ranks ranks;
-  for (const int process : {0, 1}) {
-    auto connected = gang.wait(5, process);
-    REQUIRE(connected);
-    ranks.push_back(*std::move(connected));
-  }
-  check_connected(std::move(ranks));
+  check_connected(gang.wait_all(5, {0, 1}));
 }
 
 TEST_CASE("of those who wait to be accepted as many are closed as were counted, the oldest first") {

@@ -77,13 +77,10 @@ void ReadAhead::work() {
     ++held_;
     lock.unlock();
     std::vector<std::uint8_t> bytes;
-    Status status;
-    try {
+    Status status = run_caught([&] {
       bytes.resize(options_.bytes);
-      status = make_(index, bytes);
-    } catch (...) {
-      status = caught_error();
-    }
+      return make_(index, bytes);
+    });
     lock.lock();
     const auto made = samples_.find(index);
     if (made == samples_.end() || made->second.phase != Phase::kBeingMade) continue;

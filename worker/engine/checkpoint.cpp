@@ -448,10 +448,9 @@ Result<std::optional<std::int64_t>> CheckpointStore::load(std::span<float> param
 Result<std::string> CheckpointStore::write_model(StateSource& source) {
   MUSTER_RETURN_IF_ERROR(make_directories(options_.path));
   const std::string path = options_.path + "/" + std::string(contract::kModelFile);
-  MUSTER_ASSIGN_OR_RETURN(const Sha256Digest ignored,
-                          write_tensors(path, options_.shape.tensors(), plan_model(options_.shape),
-                                        options_.contract, source));
-  static_cast<void>(ignored);
+  const auto written = write_tensors(path, options_.shape.tensors(), plan_model(options_.shape),
+                                     options_.contract, source);
+  if (!written) return written.error();
   MUSTER_RETURN_IF_ERROR(sync_directory(options_.path));
   return path;
 }

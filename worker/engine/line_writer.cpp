@@ -9,16 +9,11 @@
 namespace muster::engine {
 namespace {
 
-/// What leaves a thread ends the process without a word of what it was: of one that may have a
-/// thread an exception is an error.
+/// Of one that may have a thread an exception is an error.
 LineWriter::Options with_errors(LineWriter::Options options) {
   if (!options.is_beside) return options;
-  options.write = [write = std::move(options.write)](std::string_view lines) -> Status {
-    try {
-      return write(lines);
-    } catch (...) {
-      return caught_error();
-    }
+  options.write = [write = std::move(options.write)](std::string_view lines) {
+    return run_caught([&] { return write(lines); });
   };
   return options;
 }

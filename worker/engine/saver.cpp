@@ -57,13 +57,7 @@ void Saver::run() {
     changed_.wait(lock, [this] { return write_ || ends_; });
     if (!write_) return;
     lock.unlock();
-    Status status;
-    try {
-      status = write_();
-    } catch (...) {
-      // What leaves a thread ends the process without a word of what it was.
-      status = caught_error();
-    }
+    Status status = run_caught(write_);
     lock.lock();
     status_ = std::move(status);
     done = std::exchange(write_, nullptr);

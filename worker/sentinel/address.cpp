@@ -33,13 +33,6 @@ bool fill_address(const std::string& text, int port, SocketAddress& out) {
   return true;
 }
 
-int port_of(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET6) {
-    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
-  }
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
-}
-
 std::string host_of(const SocketAddress& address) {
   char text[INET6_ADDRSTRLEN] = "";
   const void* bytes = &reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr;

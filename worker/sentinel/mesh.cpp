@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/contract.h"
+#include "common/listen.h"
 #include "common/log.h"
 #include "worker/sentinel/closed_port.h"
 
@@ -50,14 +51,11 @@ Result<Mesh> Mesh::open(const std::string& address) {
   const int bytes = kReceiveBufferBytes;
   // More than the system allows is cut by it: what does not fit is lost, as datagrams may be.
   (void)setsockopt(mesh.socket_.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-  SocketAddress bound;
-  bound.size = sizeof bound.storage;
   const bool ok = mesh.socket_ && mesh.epoll_ &&
                   bind(mesh.socket_.get(), wanted.get(), wanted.size) == 0 &&
-                  getsockname(mesh.socket_.get(), bound.get(), &bound.size) == 0 &&
+                  (mesh.port_ = bound_port(mesh.socket_.get())) > 0 &&
                   watch(mesh.epoll_.get(), mesh.socket_.get(), EPOLLIN);
   if (!ok) return socket_error("listen on " + address + " for the other sentinels");
-  mesh.port_ = port_of(bound);
   mesh.buffer_.resize(kMaxDatagramBytes);
   return mesh;
 }

@@ -15,7 +15,6 @@ struct SocketAddress {
 
 /// Whether `text` is a numeric address of either family.
 bool fill_address(const std::string& text, int port, SocketAddress& out);
-int port_of(const SocketAddress& address);
 std::string host_of(const SocketAddress& address);
 
 }  // namespace muster::sentinel

@@ -35,6 +35,16 @@ QueueJob& reclaim_job(QueueWorld& world, Rng& rng) {
   return job;
 }
 
+/// A job that comes last, beside those that run alone: larger than they are, so that often no
+/// single victim leaves room enough.
+std::string add_head(QueueWorld& world, Rng& rng) {
+  std::erase_if(world.jobs, [](const QueueJob& job) { return job.slots.empty(); });
+  QueueJob& last = reclaim_job(world, rng);
+  last.gang.count = last.gang.min += static_cast<int>(rng.below(3));
+  last.gang.turn.priority = static_cast<int>(rng.below(4));
+  return last.gang.job.name;
+}
+
 std::int64_t lost_of(const QueueJob& job) {
   return static_cast<std::int64_t>(job.slots.size()) * job.unsaved.count();
 }
@@ -142,12 +152,7 @@ TEST_CASE("preempted is the cheapest set of all that there are, and nobody where
       ++world.clock;
       world.pass();
     }
-    std::erase_if(world.jobs, [](const QueueJob& job) { return job.slots.empty(); });
-    QueueJob& last = reclaim_job(world, rng);
-    // Larger than those that run, so that often no single victim leaves room enough.
-    last.gang.count = last.gang.min += static_cast<int>(rng.below(3));
-    last.gang.turn.priority = static_cast<int>(rng.below(4));
-    const std::string head = last.gang.job.name;
+    const std::string head = add_head(world, rng);
     if (world.verdicts().at({"team", head}).placement) continue;
     const auto taken = world.taken();
     const auto least = least_cost(world, head);
@@ -185,11 +190,7 @@ TEST_CASE("whoever is preempted, and comes back with less, leaves the head its r
       ++world.clock;
       world.pass();
     }
-    std::erase_if(world.jobs, [](const QueueJob& job) { return job.slots.empty(); });
-    QueueJob& last = reclaim_job(world, rng);
-    last.gang.count = last.gang.min += static_cast<int>(rng.below(3));
-    last.gang.turn.priority = static_cast<int>(rng.below(4));
-    const std::string head = last.gang.job.name;
+    const std::string head = add_head(world, rng);
     const auto taken = world.give_back();
     if (taken.empty()) continue;
     world.leave();

@@ -31,11 +31,17 @@ data::Dataset made_up(std::size_t count) {
   return set;
 }
 
+/// What kSmallModel begins with.
+std::vector<float> small_parameters() {
+  std::vector<float> parameters(kSmallModel.parameters());
+  initialise(kSmallModel, 1, parameters);
+  return parameters;
+}
+
 /// What every rank of `processes` finds, which must be the same on all.
 Evaluation evaluated(const data::Dataset& set, int processes, std::size_t rows_max,
                      std::size_t most = 0) {
-  std::vector<float> parameters(kSmallModel.parameters());
-  initialise(kSmallModel, 1, parameters);
+  const std::vector<float> parameters = small_parameters();
   std::vector<Evaluation> found(static_cast<std::size_t>(processes));
   test::on_all_ranks(processes, [&](comm::Communicator& communicator) {
     kernels::cpu::Context context;
@@ -107,8 +113,7 @@ TEST_CASE("a test of a part of the set is one of those samples alone, whoever ma
 
 TEST_CASE("who evaluates a large set says before every pass that it is alive") {
   const data::Dataset set = made_up(100);
-  std::vector<float> parameters(kSmallModel.parameters());
-  initialise(kSmallModel, 1, parameters);
+  const std::vector<float> parameters = small_parameters();
   test::on_all_ranks(1, [&](comm::Communicator& communicator) {
     const SystemClock clock;
     kernels::cpu::Context context;
@@ -129,8 +134,7 @@ TEST_CASE("who evaluates a large set says before every pass that it is alive") {
 TEST_CASE("accuracy is that of one row at a time, whoever evaluates how many rows at once") {
   for (const std::size_t samples : {1u, 5u, 100u}) {
     const data::Dataset set = made_up(samples);
-    std::vector<float> parameters(kSmallModel.parameters());
-    initialise(kSmallModel, 1, parameters);
+    const std::vector<float> parameters = small_parameters();
     kernels::cpu::Context context;
     Model model(kSmallModel, 1, context);
     model.use(parameters);
@@ -158,8 +162,7 @@ TEST_CASE("the losses of a part are summed as one row, in however many passes th
   // Eight parts, each of a whole block of the sum and some.
   constexpr std::size_t kPart = 5000, kRows = 1000;
   const data::Dataset set = made_up(8 * kPart);
-  std::vector<float> parameters(kSmallModel.parameters());
-  initialise(kSmallModel, 1, parameters);
+  const std::vector<float> parameters = small_parameters();
   kernels::cpu::Context context;
   Model model(kSmallModel, kRows, context);
   model.use(parameters);
@@ -185,8 +188,7 @@ TEST_CASE("the losses of a part are summed as one row, in however many passes th
 TEST_CASE("an evaluation whose others are lost goes on with the parts that it has made") {
   const data::Dataset set = made_up(100);
   const Evaluation expected = evaluated(set, 1, 4);
-  std::vector<float> parameters(kSmallModel.parameters());
-  initialise(kSmallModel, 1, parameters);
+  const std::vector<float> parameters = small_parameters();
   kernels::cpu::Context context;
   Model model(kSmallModel, 4, context);
   const SystemClock clock;
@@ -211,8 +213,7 @@ TEST_CASE("an evaluation whose others are lost goes on with the parts that it ha
 TEST_CASE(
     "an evaluation that is called off ends before its next pass, and keeps what it has made") {
   const data::Dataset set = made_up(100);
-  std::vector<float> parameters(kSmallModel.parameters());
-  initialise(kSmallModel, 1, parameters);
+  const std::vector<float> parameters = small_parameters();
   kernels::cpu::Context context;
   Model model(kSmallModel, 4, context);
   const SystemClock clock;

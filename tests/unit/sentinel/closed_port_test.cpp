@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/file.h"
+#include "common/listen.h"
 
 using namespace muster;
 using namespace muster::sentinel;
@@ -23,12 +24,14 @@ SocketAddress address_of(const std::string& host, int port) {
 
 /// A socket connected to a port of `host` at which nobody listens any more; nothing where the
 /// system has no such address.
-UniqueFd connect_to_nobody(const std::string& host, SocketAddress& nobody) {
-  nobody = address_of(host, 0);
+UniqueFd connect_to_nobody(const std::string& host, int& port) {
+  SocketAddress nobody = address_of(host, 0);
   const int family = nobody.storage.ss_family;
   UniqueFd listener(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!listener || bind(listener.get(), nobody.get(), nobody.size) != 0) return UniqueFd();
-  REQUIRE(getsockname(listener.get(), nobody.get(), &nobody.size) == 0);
+  port = bound_port(listener.get());
+  REQUIRE(port > 0);
+  nobody = address_of(host, port);
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   REQUIRE(queue_errors(fd.get(), family));
   REQUIRE(connect(fd.get(), nobody.get(), nobody.size) == 0);
@@ -51,18 +54,19 @@ TEST_CASE(
     host = "::1";
     other = "::2";
   }
-  SocketAddress nobody;
-  const UniqueFd fd = connect_to_nobody(host, nobody);
+  int port = 0;
+  const UniqueFd fd = connect_to_nobody(host, port);
   if (!fd) {
     MESSAGE("not tested: there is no ", host);
     return;
   }
+  const SocketAddress nobody = address_of(host, port);
   CHECK_FALSE(take_closed_port(fd.get(), nobody));  // nothing was asked
   send_and_wait(fd);
   CHECK(take_closed_port(fd.get(), nobody));
   CHECK_FALSE(take_closed_port(fd.get(), nobody));  // it is taken
   send_and_wait(fd);
-  CHECK_FALSE(take_closed_port(fd.get(), address_of(other, port_of(nobody))));
+  CHECK_FALSE(take_closed_port(fd.get(), address_of(other, port)));
   // One of the other family is not the peer, whatever its bytes are.
   send_and_wait(fd);
   CHECK_FALSE(take_closed_port(fd.get(), address_of(host == "::1" ? "127.0.0.1" : "::1", 1)));
