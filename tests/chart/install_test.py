@@ -7,12 +7,14 @@ MUSTER_OPERATOR names the program of the test that runs it; default build/releas
 import base64
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 import urllib.error
 import urllib.request
@@ -604,6 +606,54 @@ class Lifecycle(unittest.TestCase):
 
     def test_helm_4_installs_upgrades_and_leaves_what_jobs_need(self):
         self.life("helm4")
+
+    def run_page(self, *blocks, program):
+        """Does what these blocks of docs/gitops.md say, for the Secret that the chart made."""
+        with tempfile.TemporaryDirectory(prefix="muster-keys-") as directory:
+            os.symlink(f"{ROOT}/charts", f"{directory}/charts")
+            script = "".join(map(textwrap.dedent, blocks)).replace("muster-keys", "muster-master")
+            tool = os.path.join(kube_tools([program]), program)
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", f'helm() {{ {tool} "$@"; }}\n{script}'], cwd=directory,
+                                  env=PLANE.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def replace_ca(self, program):
+        def secret():
+            return PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")
+
+        with open(f"{ROOT}/docs/gitops.md", encoding="utf-8") as file:
+            _, look, take_over, another, put, remove, _ = re.findall(r"^ *```sh\n(.*?)^ *```$", file.read(), re.M | re.S)
+        install(program=program)
+        before = secret()
+        deployment = PLANE.kubectl_json("get", "deployment", "-n", "muster", "muster-operator")
+        self.assertIn('"helm.sh/resource-policy":"keep"', self.run_page(look, take_over, program=program))
+        self.assertEqual(secret()["data"], before["data"])
+        again = PLANE.kubectl_json("get", "deployment", "-n", "muster", "muster-operator")
+        self.assertEqual(again["metadata"]["generation"], deployment["metadata"]["generation"])
+        self.run_page(another, put, program=program)
+        after = secret()
+        for name in ("ca.crt", "ca.key"):
+            self.assertEqual(after["data"].pop(f"previous-{name}"), before["data"][name])
+            self.assertNotEqual(after["data"][name], before["data"][name])
+        self.assertEqual(after["data"]["master-key"], before["data"]["master-key"])
+        for field in ("labels", "annotations"):
+            self.assertEqual(after["metadata"][field], before["metadata"][field])
+        self.run_page(remove, program=program)
+        self.assertEqual(secret()["data"], after["data"])
+        helm("rollback", "muster", "1", program=program, check=False)   # whose manifest has the keys of before
+        self.assertEqual(secret()["data"], after["data"])
+        helm("uninstall", "muster", program=program)
+        install(program=program)   # takes over what stayed
+        self.assertEqual(secret()["data"], after["data"])
+        uninstall(program)
+
+    def test_the_charts_own_keys_are_replaced_as_the_page_says_with_helm_3(self):
+        self.replace_ca("helm")
+
+    def test_the_charts_own_keys_are_replaced_as_the_page_says_with_helm_4(self):
+        self.replace_ca("helm4")
 
     def test_stricter_values_refuse_more(self):
         install("--set", "admissionPolicies.allowedPriorityClasses={high,low}",
