@@ -78,15 +78,18 @@ class ArgoCd(unittest.TestCase):
 # Of the Secret muster-keys and its namespace: what is asked for, made, shown, applied or removed.
 KUBECTL = """#!/bin/bash
 set -euo pipefail
-files() { for word; do case "$word" in --from-file=*) echo "${word#--from-file=}";; esac; done; }
-put() { rm -rf secret; mkdir secret; while read -r name; do cp "$name" secret; done; }
+base=$(dirname "$0")
+secret=$base/secret
+files() { for word; do case "$word" in --from-file=*) realpath "${word#--from-file=}";; esac; done; }
+put() { rm -rf "$secret"; mkdir "$secret"; while read -r name; do cp "$name" "$secret"; done; }
 case "$*" in
-  "-n muster get secret muster-keys -o go-template="*) cat "secret/$(sed 's/.*"\\(.*\\)".*/\\1/' <<<"${!#}")";;
-  "create namespace muster") mkdir namespace;;
+  "-n muster get secret muster-keys -o go-template="*) cat "$secret/$(sed 's/.*"\\(.*\\)".*/\\1/' <<<"${!#}")";;
+  "create namespace muster") mkdir "$base/namespace";;
   "-n muster create secret generic muster-keys "*--dry-run=client*) files "$@";;
-  "-n muster create secret generic muster-keys "*) [ -e namespace ]; [ ! -e secret ]; files "$@" | put;;
+  "-n muster create secret generic muster-keys "*) [ -e "$base/namespace" ]; [ ! -e "$secret" ]; files "$@" | put;;
   "apply --server-side --force-conflicts -f -") put;;
-  "-n muster patch secret muster-keys --type=json -p "*) cd secret; grep -o '/data/[^"]*' <<<"${!#}" | xargs -n 1 basename | xargs rm;;
+  "-n muster patch secret muster-keys --type=json -p "*)
+    cd "$secret"; grep -o '/data/[^"]*' <<<"${!#}" | xargs -n 1 basename | xargs rm;;
   *) echo "no such command: $*" >&2; exit 1;;
 esac
 """
@@ -104,10 +107,14 @@ class Keys(unittest.TestCase):
         return held
 
     def run_block(self, text):
-        path = os.pathsep.join([self.directory.name, os.environ["PATH"]])
-        done = subprocess.run(["bash", "-euo", "pipefail", "-c", textwrap.dedent(text)], cwd=self.directory.name, text=True,
-                              capture_output=True, env={**os.environ, "PATH": path}, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        """Runs it where a reader stands, which may be a checkout: nothing may be left there."""
+        environment = {**os.environ, "TMPDIR": self.directory.name,
+                       "PATH": os.pathsep.join([self.directory.name, os.environ["PATH"]])}
+        with tempfile.TemporaryDirectory() as checkout:
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", textwrap.dedent(text)], cwd=checkout, text=True,
+                                  capture_output=True, env=environment, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(os.listdir(checkout), [])
 
     def assert_authority(self, name):
         self.assertIn("CA:TRUE", self.openssl("x509", "-in", f"secret/{name}.crt", "-noout", "-text"))
@@ -127,7 +134,7 @@ class Keys(unittest.TestCase):
         self.assertEqual(set(before), {"ca.crt", "ca.key", "master-key"})
         self.assertRegex(before["master-key"], r"^[0-9a-f]{64}\n?$")
         self.assert_authority("ca")
-        self.run_block(f"rm ca.crt ca.key master-key\n{textwrap.dedent(another)}{textwrap.dedent(put)}")
+        self.run_block(textwrap.dedent(another) + textwrap.dedent(put))
         after = self.secret()
         self.assertEqual(after.pop("previous-ca.crt"), before["ca.crt"])
         self.assertEqual(after.pop("previous-ca.key"), before["ca.key"])
@@ -138,7 +145,7 @@ class Keys(unittest.TestCase):
         self.assertEqual(set(after), set(before))
         self.run_block(remove)
         self.assertEqual(self.secret(), after)
-        self.run_block(f"rm *ca.crt *ca.key master-key\n{other_key}")
+        self.run_block(other_key)
         last = self.secret()
         self.assertEqual(last.pop("previous-master-key"), before["master-key"])
         self.assertNotEqual(last.pop("master-key"), before["master-key"])

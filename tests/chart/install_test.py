@@ -614,8 +614,8 @@ class Lifecycle(unittest.TestCase):
             script = "".join(map(textwrap.dedent, blocks)).replace("muster-keys", "muster-master")
             tool = os.path.join(kube_tools([program]), program)
             done = subprocess.run(["bash", "-euo", "pipefail", "-c", f'helm() {{ {tool} "$@"; }}\n{script}'], cwd=directory,
-                                  env=PLANE.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
+                                  env={**PLANE.environment(), "TMPDIR": directory}, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
