@@ -44,6 +44,20 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
+/// Whether the cluster serves the PodGroups of this version, or may: what it does not say is taken
+/// for yes. The flag is as old as the chart's last upgrade; the cluster may be younger. Blocks: one
+/// exchange.
+bool may_serve_pod_groups(kube::HttpTransport& transport, const std::string& version) {
+  constexpr int kUnknown = 404;
+  kube::HttpRequest request;
+  request.path = "/apis/scheduling.k8s.io/" + version;
+  const auto answer = transport.send(request);
+  if (!answer || answer->code != kUnknown) return true;
+  log_warning("no PodGroups are created: the cluster does not serve this version of them",
+              {{"version", version}, {"help", "helm upgrade finds the one that it serves"}});
+  return false;
+}
+
 /// A flag set once by another thread, that poll() can wait for.
 class Alarm {
  public:
@@ -270,6 +284,9 @@ Status Process::start_operator() {
     limited_ = kube::make_limited_transport(*transport, flags_.kube_api_qps, clock_);
     transport = limited_.get();
   }
+  // Before anybody waits for a leader.
+  const bool has_groups =
+      !flags_.pod_groups.empty() && may_serve_pod_groups(*transport, flags_.pod_groups);
   if (flags_.leader_elect) {
     start_elector();
   } else {
@@ -292,7 +309,7 @@ Status Process::start_operator() {
   options.pods.worker_metrics_port = flags_.worker_metrics_port;
   options.pods.copied_names = flags_.pod_metadata;
   options.pods.host_network_namespaces = flags_.host_network_namespaces;
-  if (!flags_.pod_groups.empty()) {
+  if (has_groups) {
     options.pods.pod_groups =
         flags_.pod_groups == "v1beta1" ? api::Kind::kPodGroup : api::Kind::kPodGroupV1Alpha2;
   }

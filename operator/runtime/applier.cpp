@@ -59,11 +59,15 @@ class Run {
     return status;
   }
   Status operator()(const core::CreatePodGroup& action) {
-    const api::PodGroup& group = action.group;
-    MUSTER_RETURN_IF_ERROR(
-        create(api::workload_kind(group), group.meta, api::workload_json(group)));
-    const Status status = create(group.kind, group.meta, api::to_json(group));
-    if (status) done_.created.push_back(group.meta.name);
+    const Status status = create_group(action.group);
+    if (status) done_.created.push_back(action.group.meta.name);
+    // An upgrade of the cluster may take a version away that the chart has found.
+    const bool is_unknown = !status && status.error().code() == ErrorCode::kNotFound;
+    if (is_unknown && done_.create_delay) {
+      done_.create_delay->message +=
+          "; if the cluster no longer serves this version of scheduling.k8s.io, helm upgrade "
+          "chooses another";
+    }
     return status;
   }
   Status operator()(const core::SetDisruptionBudget& action) {
@@ -156,6 +160,12 @@ class Run {
     const bool is_late = error.code() == ErrorCode::kDeadlineExceeded;
     if (is_late) why->message += "; an admission webhook may be the cause";
     return error;
+  }
+
+  Status create_group(const api::PodGroup& group) {
+    MUSTER_RETURN_IF_ERROR(
+        create(api::workload_kind(group), group.meta, api::workload_json(group)));
+    return create(group.kind, group.meta, api::to_json(group));
   }
 
   /// One event tells of all that is alike, and how often and when last it was. The API server

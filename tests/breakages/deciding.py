@@ -268,6 +268,8 @@ BREAKAGES = [
     Breakage("a stranger's object of our name is taken over", APPLIER,
              "    if (owner_job_of(*there) == work_.uid) return {};\n    const std::string message",
              "    if (there.has_value()) return {};\n    const std::string message", "test_runtime"),
+    Breakage("nobody is told what helps when the cluster has lost the version of its PodGroups", APPLIER,
+             "    if (is_unknown && done_.create_delay) {", "    if (is_unknown && done_.created.size() > 1) {", "test_runtime"),
     Breakage("a pod that would leave its box is asked for", APPLIER, "    if (!meets) {", "    if (action.pod.meta.name.empty()) {",
              "test_runtime"),
     Breakage("whatever pod has the name is deleted", APPLIER, "client_.remove(api::Kind::kPod, action.key, {action.uid, -1});",

@@ -378,7 +378,8 @@ class OperatorRuns(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.directory)
         wait_for_policies()
 
-    def start(self):
+    def start(self, *more):
+        """The process, with more flags, once it is ready, and the port of its endpoint."""
         for name, value in PLANE.kubectl_json("get", "secret", "-n", "muster", "muster-master")["data"].items():
             with open(os.path.join(self.directory, name), "wb") as file:
                 file.write(base64.b64decode(value))
@@ -395,7 +396,7 @@ class OperatorRuns(unittest.TestCase):
         self.log = os.path.join(self.directory, "log")
         env = {"POD_NAME": "muster-operator-0", "POD_IP": "127.0.0.1", "POD_NAMESPACE": "muster"}
         with open(self.log, "wb") as log:
-            process = subprocess.Popen([OPERATOR_PROGRAM, f"--kubeconfig={kubeconfig}", *flags], env=env,
+            process = subprocess.Popen([OPERATOR_PROGRAM, f"--kubeconfig={kubeconfig}", *flags, *more], env=env,
                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.addCleanup(lambda: process.poll() is None and (process.kill(), process.wait(30)))
 
@@ -490,6 +491,12 @@ class OperatorRuns(unittest.TestCase):
         self.assertEqual((line["level"], line["policy"]), ("error", "muster-pods"))
         self.assertIn("validatingadmissionpolicybindings/muster-pods is not there", line["error"])
         self.assertEqual(self.said().count("a guardrail stands"), 1)
+        process.terminate()
+        self.assertEqual(process.wait(30), 0, self.said()[-3000:])
+
+    def test_pod_groups_that_the_cluster_has_ceased_to_serve_are_not_made(self):
+        process, _ = self.start("--pod-groups=v1alpha2")   # as a chart that was installed before the cluster's upgrade
+        self.assertIn("no PodGroups are created", self.said())
         process.terminate()
         self.assertEqual(process.wait(30), 0, self.said()[-3000:])
 

@@ -321,6 +321,27 @@ TEST_CASE_FIXTURE(Fixture, "of a pod that nobody answers for a webhook may be th
         std::string::npos);
 }
 
+TEST_CASE_FIXTURE(Fixture, "a group of a version that is not served any more is told with a help") {
+  Broken broken({404, R"({"message": "the server could not find the requested resource"})", {}});
+  const auto upgraded = kube::make_rest_client(broken);
+  api::PodGroup group;
+  group.meta = api::make_service(job).meta;
+  group.kind = api::Kind::kPodGroupV1Alpha2;
+  group.min_count = 2;
+  const auto message_of = [&](core::Action action) {
+    core::Plan plan;
+    plan.actions = {std::move(action)};
+    const auto done = apply(*upgraded, {job.meta.key(), job.meta.uid, plan, "me"}, stopping);
+    REQUIRE(done.create_delay.has_value());
+    CHECK(done.create_delay->reason == "CreateFailed");
+    return done.create_delay->message;
+  };
+  CHECK(message_of(core::CreatePodGroup{group})
+            .find("find the requested resource; if the cluster no longer serves this version of "
+                  "scheduling.k8s.io, helm upgrade chooses another") != std::string::npos);
+  CHECK(message_of(create_pod(0)).find("helm upgrade") == std::string::npos);
+}
+
 TEST_CASE_FIXTURE(Fixture,
                   "a pod that is not restricted is not asked for, whoever has planned it") {
   core::CreatePod open = create_pod(0);
