@@ -118,18 +118,25 @@ for program in muster-operator muster-worker; do echo new > build/release/bin/$p
 """)
         self.put("tools/buildah", """#!/bin/sh
 for word; do
+  [ "$before" != --digestfile ] || digest=$word
   case "$word" in
     root=*) cat "${word#root=}/rootfs/program" >> taken ;;
-    oci-archive:*) path=${word#oci-archive:}; : > "${path%%:*}" ;;
+    oci-archive:*) path=${word#oci-archive:}; : > "${path%%:*}"; echo sha256:archive > "$digest" ;;
+    docker://*) echo "sha256:registry-${word##*/muster-}" > "$digest" ;;
   esac
+  before=$word
 done
 """)
 
-    def taken(self, *arguments):
+    def build(self, *arguments):
         done = subprocess.run([os.path.join(self.tree, "docker/build"), *arguments], stdin=subprocess.DEVNULL, timeout=60, text=True,
                               env={**os.environ, "PATH": f"{self.tree}/tools:{os.environ['PATH']}"},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def taken(self, *arguments):
+        self.build(*arguments)
         with open(os.path.join(self.tree, "taken"), encoding="utf-8") as file:
             return file.read().split()
 
@@ -146,6 +153,11 @@ done
             self.put("mine/" + program, "mine\n")
         self.assertEqual(self.taken("--binaries", "mine"), ["mine", "mine"])
         self.assertFalse(os.path.exists(os.path.join(self.tree, "build/release")))
+
+    def test_what_is_pushed_is_named_with_the_digest_that_the_registry_has_of_it(self):
+        said = self.build("--push", "registry.example.com/team").splitlines()
+        for program in ("operator", "worker"):
+            self.assertIn(f"registry.example.com/team/muster-{program}:0.1.0@sha256:registry-{program}:0.1.0", said)
 
 
 class ImageTest(unittest.TestCase):

@@ -27,6 +27,7 @@ class TryCluster(unittest.TestCase):
                    env={**cluster.plane.environment(), "MUSTER_TESTS": "ON"})
         self.assertIn("trainingjob.muster.dev/digits condition met", said)
         self.assertIn("the same bits as on the laptop", said)
+        self.assertRegex(said, r"image\.digest=sha256:[0-9a-f]{64},worker\.image\.digest=sha256:[0-9a-f]{64}\b")
         pushed = json.loads(fetch(f"http://{registry}/v2/_catalog"))["repositories"]
         self.assertEqual(pushed, ["muster-operator", "muster-worker"])
         for node in cluster.nodes:
