@@ -134,12 +134,14 @@ def datasource_variable():
             "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": "", "current": {}}
 
 
-def variable(name, label, query, many=True):
+def variable(name, label, query, many=True, all_value=".+"):
+    """`all_value`: what All stands for; None: any value of the list, and nothing else."""
     made = {"name": name, "label": label, "type": "query", "datasource": SOURCE, "definition": query,
             "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1, "hide": 0, "regex": "", "options": [],
             "includeAll": many, "multi": many, "current": {}}
     if many:
-        made["allValue"] = ".+"
+        if all_value:
+            made["allValue"] = all_value
         made["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
     return made
 
@@ -179,9 +181,10 @@ def per_step(phases, by, matchers=RANK):
 
 
 def operator():
+    # Every controller of a cluster serves most of these names: All is what serves muster_build_info, too.
     d = Dashboard("muster-operator", "Muster / Operator", "What the operator does and how well it keeps up.", [
-        variable("job", "Scrape job", "label_values(muster_build_info, job)"),
-        variable("instance", "Replica", 'label_values(muster_build_info{job=~"$job"}, instance)')])
+        variable("job", "Scrape job", "label_values(muster_build_info, job)", all_value=None),
+        variable("instance", "Replica", 'label_values(muster_build_info{job=~"$job"}, instance)', all_value=None)])
     d.row("Replicas")
     d.stat("Leaders", "Replicas that lead, one of each release. Other than that for long: look at MusterNoLeader.", "none",
            f"sum(leader_election_master_status{{{OP}}})")

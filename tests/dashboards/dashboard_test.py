@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import alert_cases   # noqa: E402
-from live import ROOT, World, tool   # noqa: E402
+from live import ROOT, VARIABLES, World, tool   # noqa: E402
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import make_metrics_reference   # noqa: E402
@@ -118,6 +118,9 @@ class Lint(unittest.TestCase):
             variables = d["templating"]["list"]
             self.assertEqual((variables[0]["type"], variables[0]["query"]), ("datasource", "prometheus"))
             text = json.dumps(d["panels"]) + json.dumps([v["query"] for v in variables])
+            shown = {base(name) for panel in panels(d) for target in panel["targets"] for name, _ in selectors(target["expr"])}
+            # Other controllers serve the same names: All must not mean them.
+            shared = {name for name in shown if name in METRICS and not name.startswith("muster_")}
             for number, variable in enumerate(variables):
                 self.assertRegex(text, rf"\$\{{?{variable['name']}\b", f"variable {variable['name']} is used nowhere")
                 if variable["type"] != "query":
@@ -125,7 +128,7 @@ class Lint(unittest.TestCase):
                 self.assertEqual(variable["refresh"], 2, variable["name"])
                 self.assertEqual(variable["datasource"]["uid"], "${datasource}")
                 if variable["includeAll"]:
-                    self.assertEqual(variable["allValue"], ".+", variable["name"])
+                    self.assertEqual(variable.get("allValue"), None if shared else ".+", variable["name"])
                 for used in re.findall(r"\$(\w+)", variable["query"]["query"]):
                     self.assertIn(used, [v["name"] for v in variables[:number]], f"{variable['name']} uses ${used} too early")
 
@@ -304,6 +307,20 @@ class Live(unittest.TestCase):
         still = [key for key, series in moving.items() if not self.world.moves(series)]
         self.assertEqual(still, [], "panels of which no value changed")
         print(f"{counted} queries of {len(moving)} panels answered by {self.world.scrapes()} scrapes")
+
+    def test_all_operators_are_ours_and_no_other_controller(self):
+        (operator,) = [d for d in map(load, DASHBOARDS) if d["uid"] == "muster-operator"]
+        every = dict(VARIABLES)
+        for variable in operator["templating"]["list"]:
+            if variable["type"] == "query":
+                selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+                # As Grafana takes All.
+                every[f"${variable['name']}"] = variable.get("allValue") or "|".join(self.world.label_values(selector, label))
+        asked = {panel["title"]: World.expand(panel["targets"][0]["expr"], every) for panel in panels(operator)}
+        self.assertIn("cert-manager", {one["metric"]["job"] for one in self.world.range("workqueue_depth")})
+        self.assertEqual({one["metric"]["job"] for one in self.world.range(asked["Queue"])}, {"muster-metrics"})
+        (leaders,) = self.world.range(asked["Leaders"])
+        self.assertLessEqual(max(int(value) for _, value in leaders["values"]), 3)   # one of each of ours
 
     def test_every_metric_of_the_contract_was_served(self):
         served = self.world.names()

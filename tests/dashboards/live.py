@@ -30,6 +30,10 @@ OF_WORKERS = {"honor_labels": False, "metric_relabel_configs": [
 FORGED = """muster_worker_loss{namespace="default",job="muster-metrics",training_job="forged",slot="0",process="0"} 1
 muster_job_restarts_total{namespace="default",training_job="forged"} 9
 """
+# Of a controller that is not ours.
+CONTROLLER = """leader_election_master_status{name="cert-manager-controller"} 1
+workqueue_depth{name="certificates",controller="certificates"} 77
+"""
 
 
 def tool(name):
@@ -64,12 +68,16 @@ def free_ports(count):
 
 
 class Exporters(http.server.BaseHTTPRequestHandler):
-    """What kube-state-metrics and the DCGM exporter would say of one node with a GPU, a little more each time; and a forger."""
+    """What kube-state-metrics and the DCGM exporter would say of one node with a GPU, a little more each time; a forger; and
+    another controller."""
     scrapes = 0
 
     def do_GET(self):
         if self.path == "/forged":
             self.answer(FORGED)
+            return
+        if self.path == "/controller":
+            self.answer(CONTROLLER)
             return
         Exporters.scrapes += 1
         n = Exporters.scrapes % 8
@@ -161,6 +169,7 @@ class World:
                                      self.scrape("muster-workers", workers, "default", **OF_WORKERS),
                                      self.scrape("muster-forger", [self.server.server_address[1]], "elsewhere",
                                                  metrics_path="/forged", **OF_WORKERS),
+                                     self.scrape("cert-manager", [self.server.server_address[1]], metrics_path="/controller"),
                                      self.scrape("exporters", [self.server.server_address[1]])]}
         with open(self.path("prometheus.yml"), "w", encoding="utf-8") as file:
             json.dump(config, file)
@@ -276,9 +285,10 @@ class World:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from None
 
     @staticmethod
-    def expand(text):
-        for name in sorted(VARIABLES, key=len, reverse=True):
-            text = text.replace(name, VARIABLES[name])
+    def expand(text, values=None):
+        values = values or VARIABLES
+        for name in sorted(values, key=len, reverse=True):
+            text = text.replace(name, values[name])
         return text
 
     def range(self, expr):
