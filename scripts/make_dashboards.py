@@ -363,6 +363,13 @@ def job():
     return d
 
 
+def asked(matchers, resource):
+    """What pods hold of each node: requests are told of those that have ended, too, as long as they are there."""
+    live = 'max by (namespace, pod) (kube_pod_status_phase{phase=~"Pending|Running"} == 1)'
+    return (f'sum by (node) (kube_pod_container_resource_requests{{{matchers}, resource="{resource}"}} '
+            f"* on (namespace, pod) group_left () {live})")
+
+
 def cluster():
     every = 'namespace=~"$namespace"'
     nodes = 'node=~"$node"'
@@ -409,13 +416,13 @@ def cluster():
          "{{training_queue}}")], w=6)
     d.row("Nodes (kube-state-metrics)")
     d.series("Processors asked for", "Of what each node offers, by all pods. From kube-state-metrics.", "percentunit", [
-        (f'sum by (node) (kube_pod_container_resource_requests{{{nodes}, resource="cpu"}}) / '
+        (f'{asked(nodes, "cpu")} / '
          f'sum by (node) (kube_node_status_allocatable{{{nodes}, resource="cpu"}})', "{{node}}")])
     d.series("Memory asked for", "Of what each node offers, by all pods. From kube-state-metrics.", "percentunit", [
-        (f'sum by (node) (kube_pod_container_resource_requests{{{nodes}, resource="memory"}}) / '
+        (f'{asked(nodes, "memory")} / '
          f'sum by (node) (kube_node_status_allocatable{{{nodes}, resource="memory"}})', "{{node}}")])
     d.series("GPUs asked for", "Of what each node offers. From kube-state-metrics.", "percentunit", [
-        (f'sum by (node) (kube_pod_container_resource_requests{{{nodes}, resource="nvidia_com_gpu"}}) / '
+        (f'{asked(nodes, "nvidia_com_gpu")} / '
          f'(sum by (node) (kube_node_status_allocatable{{{nodes}, resource="nvidia_com_gpu"}}) > 0)', "{{node}}")])
     d.row("GPUs (DCGM exporter)")
     gpus = 'Hostname=~"$node"'

@@ -30,6 +30,7 @@ PANELS = {"timeseries", "stat", "table", "bargauge", "heatmap", "state-timeline"
 EXPORTERS = {
     "kube_node_status_allocatable": "kube-state-metrics",
     "kube_pod_container_resource_requests": "kube-state-metrics",
+    "kube_pod_status_phase": "kube-state-metrics",
     "DCGM_FI_DEV_GPU_UTIL": "NVIDIA DCGM exporter",
     "DCGM_FI_DEV_FB_USED": "NVIDIA DCGM exporter",
     "DCGM_FI_DEV_POWER_USAGE": "NVIDIA DCGM exporter",
@@ -321,6 +322,12 @@ class Live(unittest.TestCase):
         self.assertEqual({one["metric"]["job"] for one in self.world.range(asked["Queue"])}, {"muster-metrics"})
         (leaders,) = self.world.range(asked["Leaders"])
         self.assertLessEqual(max(int(value) for _, value in leaders["values"]), 3)   # one of each of ours
+
+    def test_pods_that_have_ended_hold_nothing_of_their_node(self):
+        (cluster,) = [d for d in map(load, DASHBOARDS) if d["uid"] == "muster-cluster"]
+        (query,) = [panel["targets"][0]["expr"] for panel in panels(cluster) if panel["title"] == "GPUs asked for"]
+        (node,) = self.world.range(query)
+        self.assertLessEqual(max(float(value) for _, value in node["values"]), 7 / 8)
 
     def test_every_metric_of_the_contract_was_served(self):
         served = self.world.names()

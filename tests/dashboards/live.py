@@ -85,10 +85,13 @@ class Exporters(http.server.BaseHTTPRequestHandler):
             'kube_node_status_allocatable{node="n1",resource="cpu",unit="core"} 8',
             'kube_node_status_allocatable{node="n1",resource="memory",unit="byte"} 1e10',
             'kube_node_status_allocatable{node="n1",resource="nvidia_com_gpu",unit="integer"} 8',
-            f'kube_pod_container_resource_requests{{node="n1",pod="p",container="c",resource="cpu",unit="core"}} {n}',
-            f'kube_pod_container_resource_requests{{node="n1",pod="p",container="c",resource="memory",unit="byte"}} {n}e9',
-            f'kube_pod_container_resource_requests{{node="n1",pod="p",container="c",resource="nvidia_com_gpu",'
-            f'unit="integer"}} {n}',
+            *(f'kube_pod_container_resource_requests{{node="n1",namespace="default",pod="p",container="c",resource="{resource}"}} {many}'
+              for resource, many in (("cpu", n), ("memory", f"{n}e9"), ("nvidia_com_gpu", n))),
+            # Of a job that has ended, whose pods stay until it is deleted.
+            'kube_pod_container_resource_requests{node="n1",namespace="default",pod="ended",container="c",resource="nvidia_com_gpu"} 8',
+            *(f'kube_pod_status_phase{{namespace="default",pod="{pod}",phase="{phase}"}} {int(phase == is_in)}'
+              for pod, is_in in (("p", "Running"), ("ended", "Succeeded"))
+              for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")),
             f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",Hostname="n1"}} {n}0',
             f'DCGM_FI_DEV_FB_USED{{gpu="0",Hostname="n1"}} {n}000',
             f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="n1"}} {n}1',
