@@ -145,7 +145,9 @@ class RunningGuardrails final : public Guardrails {
       log_info("a guardrail stands", {{"policy", name}});
     } else if (is_verdict(status)) {
       log_error("a guardrail is missing: jobs and pods are taken that the chart's policies refuse",
-                {{"policy", name}, {"error", trouble}, {"help", "helm upgrade puts it back"}});
+                {{"policy", name},
+                 {"error", trouble},
+                 {"help", "delete what is left of the policy and its binding, then helm upgrade"}});
     } else {
       log_warning("a guardrail cannot be looked at", {{"policy", name}, {"error", trouble}});
     }

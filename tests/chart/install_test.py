@@ -494,6 +494,26 @@ class OperatorRuns(unittest.TestCase):
         process.terminate()
         self.assertEqual(process.wait(30), 0, self.said()[-3000:])
 
+    def test_s31_a_policy_that_was_narrowed_is_as_it_was_after_what_the_runbook_says(self):
+        excluded = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}]
+        PLANE.kubectl("patch", "validatingadmissionpolicybinding", "muster-pods", "--type=merge",
+                      "-p", json.dumps({"spec": {"matchResources": {"excludeResourceRules": excluded}}}))
+        process, _ = self.start()
+        wait_for("it is missed", lambda: "a guardrail is missing" in self.said(), 30)
+        (line,) = [json.loads(line) for line in self.said().splitlines() if "a guardrail is missing" in line]
+        self.assertIn("validatingadmissionpolicybindings/muster-pods leaves out", line["error"])
+        self.assertIn("delete", line["help"])
+        process.terminate()
+        process.wait(30)
+        with open(f"{ROOT}/docs/runbooks/MusterGuardrailMissing.md", encoding="utf-8") as file:
+            (delete, upgrade) = re.findall(r"^(?:kubectl|helm) (.*)$", file.read(), re.M)
+        PLANE.kubectl(*delete.split())
+        helm(*upgrade.replace("charts/muster", CHART).split())
+        process, _ = self.start()
+        wait_for("both stand", lambda: self.said().count("a guardrail stands") == 2, 30)
+        process.terminate()
+        self.assertEqual(process.wait(30), 0, self.said()[-3000:])
+
     def test_pod_groups_that_the_cluster_has_ceased_to_serve_are_not_made(self):
         process, _ = self.start("--pod-groups=v1alpha2")   # as a chart that was installed before the cluster's upgrade
         self.assertIn("no PodGroups are created", self.said())
