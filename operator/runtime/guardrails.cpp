@@ -55,7 +55,7 @@ bool is_narrowed(const Json& match, const std::string& watched_namespace) {
 /// The conditions of the chart's policies; any other leaves something out.
 bool is_ours(const Json& condition) {
   const Json name = field_of(condition, "name");
-  return name == "changes-the-spec" || name == "is-not-the-operator";
+  return name == "changes-the-spec" || name == "is-not-the-operator" || name == "is-a-node-agent";
 }
 
 Status check_policy(const Json& policy, const std::string& what,
@@ -144,7 +144,7 @@ class RunningGuardrails final : public Guardrails {
     if (status) {
       log_info("a guardrail stands", {{"policy", name}});
     } else if (is_verdict(status)) {
-      log_error("a guardrail is missing: jobs and pods are taken that the chart's policies refuse",
+      log_error("a guardrail is missing: what the chart's policy refuses is taken",
                 {{"policy", name},
                  {"error", trouble},
                  {"help", "delete what is left of the policy and its binding, then helm upgrade"}});

@@ -561,7 +561,12 @@ class ChartTest(unittest.TestCase):
         self.assertEqual(rights(HELM.objects(), "muster-node-agent"), [])
         objects = HELM.objects(overrides={"nodeAgent": {"enabled": True}})
         self.assertEqual(rights(objects, "muster-node-agent"), ["*: get patch: nodes"])
-        self.assertEqual(rights(objects), rights(HELM.objects()))
+        # The operator may also see whether the agents' policy stands.
+        policies = " muster-jobs muster-node-agent muster-pods"
+        self.assertEqual(rights(objects), [line.replace(" muster-jobs muster-pods", policies) for line in rights(HELM.objects())])
+        self.assertIn(f"*: get: validatingadmissionpolicies.admissionregistration.k8s.io{policies}", rights(objects))
+        (operator,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        self.assertIn("--admission-policies=muster-jobs,muster-pods,muster-node-agent", operator["args"])
         agent = only(objects, "DaemonSet", "muster-node-agent")["spec"]
         pod = agent["template"]["spec"]
         self.assertEqual(pod["serviceAccountName"], "muster-node-agent")

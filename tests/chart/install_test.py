@@ -506,7 +506,7 @@ class OperatorRuns(unittest.TestCase):
         process.terminate()
         process.wait(30)
         with open(f"{ROOT}/docs/runbooks/MusterGuardrailMissing.md", encoding="utf-8") as file:
-            (delete, upgrade) = re.findall(r"^(?:kubectl|helm) (.*)$", file.read(), re.M)
+            (delete, upgrade) = re.findall(r"^(?:kubectl|helm) (.*)$", file.read().replace("\\\n", ""), re.M)
         PLANE.kubectl(*delete.split())
         helm(*upgrade.replace("charts/muster", CHART).split())
         process, _ = self.start()

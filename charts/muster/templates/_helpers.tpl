@@ -63,6 +63,16 @@ app.kubernetes.io/managed-by: muster-operator
 {{ ternary (printf "muster-%s" $watched) "muster" (ne $watched "") }}
 {{- end }}
 
+{{/* Names of the chart's admission policies, which the operator watches, as a list in JSON. */}}
+{{- define "muster.policies" -}}
+{{- $name := include "muster.clusterName" . -}}
+{{- $policies := list (printf "%s-jobs" $name) (printf "%s-pods" $name) -}}
+{{- if .Values.nodeAgent.enabled -}}
+{{- $policies = append $policies (printf "%s-node-agent" $name) -}}
+{{- end -}}
+{{ toJson $policies }}
+{{- end }}
+
 {{/* The version of scheduling.k8s.io with PodGroups that the cluster serves; empty where it serves none. */}}
 {{- define "muster.podGroups" -}}
 {{- if .Values.podGroups.enabled }}

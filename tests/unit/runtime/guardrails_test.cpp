@@ -62,6 +62,15 @@ TEST_CASE("a policy and its binding as the chart makes them are a guardrail") {
   CHECK(look_at_policy(shelf, "muster-jobs", ""));
 }
 
+TEST_CASE("each policy of the chart is one whatever its condition is about") {
+  for (const char* condition : {"changes-the-spec", "is-not-the-operator", "is-a-node-agent"}) {
+    CAPTURE(condition);
+    Shelf shelf;
+    shelf.objects[kPolicy]["spec"]["matchConditions"][0]["name"] = condition;
+    CHECK(look_at_policy(shelf, "muster-jobs", ""));
+  }
+}
+
 TEST_CASE("a policy or a binding that is gone is missing") {
   for (const std::string& path : {kPolicy, kBinding}) {
     Shelf shelf;
