@@ -76,6 +76,8 @@ CASES = {
         [("19m", 0), ("22m", 0), ("30m", 1), ("45m", 0)]),
     "MusterRestartLoop": (
         {f"muster_job_restarts_total{{{JOB}}}": "0x10 1x5 2x5 3x100",
+         # Two more within the hour, of which half an hour is known.
+         'muster_job_restarts_total{namespace="n",training_job="twice"}': "5x10 6x5 7x100",
          'muster_job_restarts_total{namespace="n",training_job="once"}': "0x10 1x110"},
         [("12m", 0), ("30m", 1), ("100m", 0)]),
     "MusterStragglerRank": (
