@@ -74,6 +74,14 @@ MonoTime local_time(const std::optional<WallTime>& time, JobBook::Now now) {
   return now.mono - std::clamp<nanoseconds>(age, nanoseconds(0), kMaxAge);
 }
 
+/// Since when a job that has never had its workers waits for them: it was created, or resumed.
+MonoTime waiting_since(const api::TrainingJob& seen, JobBook::Now now) {
+  const auto* suspended = seen.status.condition(std::string(words::kSuspended));
+  const bool is_resumed = suspended != nullptr && suspended->status == "False";
+  const MonoTime created = local_time(seen.meta.creation_time, now);
+  return is_resumed ? std::max(created, local_time(suspended->last_transition_time, now)) : created;
+}
+
 /// So many metrics of a family are made into text at a time: before, they take ten times its room.
 constexpr std::size_t kMetricsAtOnce = 1000;
 /// Of a job's text, more than it is; what is not written takes no memory.
@@ -153,8 +161,7 @@ std::optional<double> JobBook::add(const api::TrainingJob& seen, std::string_vie
     job.uid = seen.meta.uid;
     job.phase = phase_of(seen.status.phase);
     job.phase_since = now.mono;
-    job.pending_since =
-        seen.status.membership_epoch == 0 ? local_time(seen.meta.creation_time, now) : now.mono;
+    job.pending_since = seen.status.membership_epoch == 0 ? waiting_since(seen, now) : now.mono;
     job.reported_at = now.mono;
     job.progress_at = now.wall;
     if (seen.status.progress) job.most_steps = seen.status.progress->step;
@@ -170,7 +177,7 @@ std::optional<double> JobBook::add(const api::TrainingJob& seen, std::string_vie
   } else if (was_suspended && !is_new) {
     job.wanted_since = now.mono;
   } else if (is_new && seen.status.membership_epoch == 0) {
-    job.wanted_since = local_time(seen.meta.creation_time, now);
+    job.wanted_since = waiting_since(seen, now);
   }
   if (!is_running || !job.wanted_since) return std::nullopt;
   const double took = seconds_of(now.mono - *job.wanted_since);

@@ -154,6 +154,8 @@ BREAKAGES = [
              "  pages_next_ = true;\n", "", "test_kube"),
     Breakage("what vanishes while a list comes is in it", STORE, "    incoming_.erase(*key);\n    unchanged_.erase(*key);\n", "",
              "test_kube"),
+    Breakage("to a new leader a job waits since its creation, however long it was suspended", METRICS_JOBS,
+             "suspended->status == \"False\";", "suspended->status.empty();", "test_runtime"),
     Breakage("of many jobs a family of metrics says again and again what it is", METRICS_JOBS, "while (has_head_ && part[begin]",
              "while (false && part[begin]", "test_runtime"),
     Breakage("jobs that ended long ago have all series", METRICS_JOBS, "if (job.is_past(page.now()) && !family.is_of_past) continue;",

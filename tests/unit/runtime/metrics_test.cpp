@@ -459,6 +459,19 @@ TEST_CASE("who waits for a turn is told from who waits for room or workers") {
   CHECK(awaits("Turn"));
 }
 
+TEST_CASE("to a new leader a job that was created suspended waits since it was resumed") {
+  World world;
+  world.condition("Suspended", "True");
+  world.clock.advance(seconds(3 * 24 * 3600));
+  world.condition("Suspended", "False", contract::reason::kResumed);
+  world.clock.advance(seconds(60));
+  world.metrics.on_job(world.job);  // the first that it sees of it
+  CHECK(world.value("muster_job_pending_seconds" + of_job(R"(awaits="Room")")) == "60");
+  world.clock.advance(seconds(5));
+  world.run();
+  CHECK(world.value("muster_gang_start_seconds_sum") == "65");
+}
+
 TEST_CASE("a job that is to write checkpoints and has none says so") {
   World world;
   world.run();
