@@ -682,6 +682,16 @@ class Lifecycle(unittest.TestCase):
     def test_the_charts_own_keys_are_replaced_as_the_page_says_with_helm_4(self):
         self.replace_ca("helm4")
 
+    def test_an_operator_without_a_lease_ends_before_one_starts_that_takes_it(self):
+        def upgraded(enabled, replicas):
+            helm("upgrade", "--install", "muster", CHART, "--set", f"leaderElection.enabled={enabled},replicaCount={replicas}")
+            return PLANE.kubectl_json("get", "deployment", "-n", "muster", "muster-operator")["spec"]["strategy"]["type"]
+
+        self.addCleanup(uninstall)
+        self.assertEqual(upgraded("false", 1), "Recreate")
+        self.assertEqual(upgraded("true", 2), "Recreate")
+        self.assertEqual(upgraded("true", 2), "RollingUpdate")
+
     def test_stricter_values_refuse_more(self):
         install("--set", "admissionPolicies.allowedPriorityClasses={high,low}",
                 "--set", "admissionPolicies.requireCreatePods=true",
