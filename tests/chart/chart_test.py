@@ -472,14 +472,17 @@ class ChartTest(unittest.TestCase):
 
     def test_network_policies_let_in_workers_scrapers_and_probes_alone(self):
         objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
-        worker = {"app.kubernetes.io/component": "worker", "app.kubernetes.io/managed-by": "muster-operator"}
+        # Anybody may give a pod the two labels; a job's uid is the operator's alone to set.
+        worker = {"matchLabels": {"app.kubernetes.io/component": "worker", "app.kubernetes.io/managed-by": "muster-operator"},
+                  "matchExpressions": [{"key": "muster.dev/job-uid", "operator": "Exists"}]}
+        self.assertEqual(only(objects, "PodMonitor")["spec"]["selector"], worker)
         own = {"app.kubernetes.io/name": "muster", "app.kubernetes.io/instance": "muster"}
         scrapers = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
         operator = only(objects, "NetworkPolicy", "muster-operator")["spec"]
         self.assertEqual(operator["policyTypes"], ["Ingress"])
         self.assertEqual(operator["ingress"], [
             {"ports": [{"port": "endpoint"}], "from": [
-                {"namespaceSelector": {}, "podSelector": {"matchLabels": worker}},
+                {"namespaceSelector": {}, "podSelector": worker},
                 {"podSelector": {"matchLabels": own}}]},
             {"ports": [{"port": "metrics"}], "from": [scrapers, {"podSelector": {"matchLabels": own}}]},
             {"ports": [{"port": "health"}]}])
@@ -487,8 +490,8 @@ class ChartTest(unittest.TestCase):
                   if one["kind"] == "NetworkPolicy" and one["metadata"]["name"] == "muster-workers"]
         self.assertEqual([one["metadata"]["namespace"] for one in closed], ["team-a", "team-b"])
         for one in closed:
-            self.assertEqual(one["spec"]["podSelector"]["matchLabels"], worker)
-            self.assertEqual(one["spec"]["ingress"], [{"from": [{"podSelector": {"matchLabels": worker}}]},
+            self.assertEqual(one["spec"]["podSelector"], worker)
+            self.assertEqual(one["spec"]["ingress"], [{"from": [{"podSelector": worker}]},
                                                       {"ports": [{"port": 9095}], "from": [scrapers]}])
             self.assertEqual(one["spec"]["policyTypes"], ["Ingress", "Egress"])
             self.assertEqual(one["spec"]["egress"], [
@@ -496,7 +499,10 @@ class ChartTest(unittest.TestCase):
                 {"ports": [{"port": 9443}], "to": [
                     {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "muster"}},
                      "podSelector": {"matchLabels": {**own, "app.kubernetes.io/component": "operator"}}}]},
-                {"to": [{"podSelector": {"matchLabels": worker}}]}])
+                {"to": [{"podSelector": worker}]}])
+        watched = only(HELM.objects(overrides={"watchNamespace": "team-a"}), "NetworkPolicy", "muster-operator")["spec"]
+        (workers, _) = watched["ingress"][0]["from"]
+        self.assertEqual(workers, {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}, "podSelector": worker})
         print("skipped: NetworkPolicies were read, not tried: a plain bridge network does not enforce them")
 
     def test_workers_are_kept_from_nothing_outside_unless_that_is_asked_for(self):

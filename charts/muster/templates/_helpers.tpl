@@ -22,10 +22,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: node-agent
 {{- end }}
 
-{{/* What every worker carries, whichever job it belongs to (operator/api/make_pod.cpp). */}}
-{{- define "muster.workerSelector" -}}
-app.kubernetes.io/component: worker
-app.kubernetes.io/managed-by: muster-operator
+{{/*
+Selects every worker, whichever job it belongs to (operator/api/make_pod.cpp). Anybody may give a pod the two labels; a job's
+uid is the operator's alone to set (admission-policies.yaml).
+*/}}
+{{- define "muster.workerPods" -}}
+matchLabels:
+  app.kubernetes.io/component: worker
+  app.kubernetes.io/managed-by: muster-operator
+matchExpressions:
+- {key: muster.dev/job-uid, operator: Exists}
 {{- end }}
 
 {{/* An image as the container runtime wants it. Argument: (list image root) */}}
