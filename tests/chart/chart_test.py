@@ -235,19 +235,24 @@ class ChartTest(unittest.TestCase):
     def test_the_schema_refuses_typing_errors_everywhere(self):
         values = yaml.safe_load(read("charts/muster/values.yaml"))
         schema = json.loads(read("charts/muster/values.schema.json"))
+        definitions = schema["definitions"]
+
+        def resolved(one):
+            return definitions[one["$ref"].removeprefix("#/definitions/")] if "$ref" in one else one
 
         def levels(schema, path=()):
             if schema.get("additionalProperties") is False:
                 yield path
             for name, below in schema.get("properties", {}).items():
-                yield from levels(below, (*path, name))
+                yield from levels(resolved(below), (*path, name))
 
         def closed(schema, values, path=()):
             """Every value stands in the schema, so that none is free by mistake."""
             for name, value in values.items():
                 self.assertIn(name, schema["properties"], path)
-                if isinstance(value, dict) and "properties" in schema["properties"][name]:
-                    closed(schema["properties"][name], value, (*path, name))
+                below = resolved(schema["properties"][name])
+                if isinstance(value, dict) and "properties" in below:
+                    closed(below, value, (*path, name))
 
         closed(schema, values)
         found = list(levels(schema))
