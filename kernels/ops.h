@@ -132,7 +132,9 @@ const char* name_of(Target target);
 void force_target(Target target);
 
 /// The threads that compute, and what they multiply. Bits never depend on the number of threads.
-/// Threads: one caller at a time. Blocks: every operation returns when its result is complete.
+/// Threads: one caller at a time. Blocks: every operation returns when its result is complete. One
+/// throws std::bad_alloc where the system refuses memory: its result is of no worth, and all others
+/// work as before.
 class Context final : public kernels::Context {
  public:
   /// `threads`, or fewer where the system gives no more.

@@ -9,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/context_impl.h"
@@ -16,8 +17,8 @@
 namespace muster::kernels::cpu {
 namespace {
 
-// About five microseconds: longer than the gap between two operations of a layer, short enough
-// that an idle trainer burns nothing.
+// Some 50 to 100 microseconds, as long as the processor's pause takes: longer than the gap between
+// two operations of a layer, short enough that an idle trainer burns next to nothing.
 constexpr int kSpins = 2000;
 
 void relax() {
@@ -56,30 +57,63 @@ float* Scratch::reserve(std::size_t count) {
   return memory_.get();
 }
 
-// `mutex` guards round, stop and sleeping decisions; `next`, `open` and the published round are
-// atomics so that a worker can spin without the lock. A round's fields are written before `round`
-// is published and read only between that and the decrement of `open`.
+// The tasks of one operation are a round. The caller opens it, closes it once no task is left to be
+// begun, and waits for the threads of the pool that are inside by then; who wakes up later finds
+// the gate closed, or open for a later round, and takes part in that one.
+//
+// Invariant: tasks, task, state and error change only while nobody of the pool is inside, but for
+// an error under `mutex`; and a thread of the pool touches them, and `next`, only while it is
+// inside. Why it holds:
+// - The caller alone opens, and its close() ends when `inside` is kClosed again. enter() adds one
+//   only to what is not negative and leave() takes away that one, so that of a closed round the
+//   number only falls, to kClosed when the last one has left.
+// - Who enters sees the fields of the round that is open then, whichever it was woken for: enter()
+//   acquires what open() has released, for between them `inside` has met only read-modify-writes.
+// - The caller sees all that tasks have done: every leave() is a release, followed by nothing but
+//   read-modify-writes up to the value kClosed, which close() acquires.
+// - No task is left out: the caller closes after `next` has reached `tasks`, and whoever took an
+//   index leaves after its task.
+// - Nobody sleeps through the end: a round is published after it was opened and `stop` after it was
+//   set, each with a new number of `round`, which is what a thread waits for.
+//
+// `mutex` also guards the decisions to sleep; `round` and `inside` are atomics so that a thread can
+// spin without it.
 struct Context::Impl {
+  /// Of `inside` while no round is open, plus those that still are inside of the last one: below
+  /// the negative of any number of threads.
+  static constexpr int kClosed = -(1 << 20);
+
   std::mutex mutex;
   std::condition_variable work;
   std::condition_variable done;
   std::atomic<unsigned> round{0};
   std::atomic<std::size_t> next{0};
-  std::atomic<int> open{0};
+  std::atomic<int> inside{kClosed};
   std::atomic<bool> stop{false};
   std::size_t tasks = 0;
   Task task = nullptr;
   void* state = nullptr;
+  std::exception_ptr error;  // the first one that a task has thrown
   Scratch shared;
   std::vector<Scratch> of_thread;
   std::vector<std::thread> threads;
 
-  /// Whether a task was left to be run.
-  bool run_one(std::size_t thread) {
-    const std::size_t index = next.fetch_add(1, std::memory_order_relaxed);
-    if (index >= tasks) return false;
-    task(state, index, thread);
-    return true;
+  /// Runs tasks until none is left to be begun, and after_each() after each. Once one has thrown,
+  /// no other is begun.
+  template <typename Function>
+  void run_some(std::size_t thread, Function after_each) {
+    try {
+      for (;;) {
+        const std::size_t index = next.fetch_add(1, std::memory_order_relaxed);
+        if (index >= tasks) return;
+        task(state, index, thread);
+        after_each();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+      next.store(tasks, std::memory_order_relaxed);
+    }
   }
 
   unsigned wait_for_round(unsigned seen) {
@@ -92,18 +126,33 @@ struct Context::Impl {
     return round.load();
   }
 
+  /// Whether a round is open.
+  bool enter() {
+    int now = inside.load(std::memory_order_relaxed);
+    while (now >= 0) {
+      if (inside.compare_exchange_weak(now, now + 1, std::memory_order_acquire,
+                                       std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void leave() {
+    if (inside.fetch_sub(1, std::memory_order_acq_rel) != kClosed + 1) return;
+    // The lock orders this against the caller that is about to sleep.
+    const std::lock_guard lock(mutex);
+    done.notify_one();
+  }
+
   void worker(std::size_t thread) {
     unsigned seen = 0;
     for (;;) {
       seen = wait_for_round(seen);
       if (stop.load(std::memory_order_acquire)) return;
-      while (run_one(thread)) {
-      }
-      if (open.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        // The lock orders this against the caller that is about to sleep.
-        const std::lock_guard lock(mutex);
-        done.notify_one();
-      }
+      if (!enter()) continue;
+      run_some(thread, [] {});
+      leave();
     }
   }
 
@@ -115,13 +164,26 @@ struct Context::Impl {
     work.notify_all();
   }
 
-  void wait_until_done() {
+  void open(std::size_t count, Task function, void* of_function) {
+    if (inside.load(std::memory_order_relaxed) != kClosed) {
+      fail("a context's operation was begun before its last one had ended");
+    }
+    tasks = count;
+    task = function;
+    state = of_function;
+    next.store(0, std::memory_order_relaxed);
+    inside.store(0, std::memory_order_release);
+    publish();
+  }
+
+  void close() {
+    if (inside.fetch_add(kClosed, std::memory_order_acq_rel) == 0) return;
     for (int spin = 0; spin < kSpins; ++spin) {
-      if (open.load(std::memory_order_acquire) == 0) return;
+      if (inside.load(std::memory_order_acquire) == kClosed) return;
       relax();
     }
     std::unique_lock lock(mutex);
-    done.wait(lock, [&] { return open.load(std::memory_order_acquire) == 0; });
+    done.wait(lock, [&] { return inside.load(std::memory_order_acquire) == kClosed; });
   }
 };
 
@@ -171,14 +233,10 @@ void run_tasks(Context& context, std::size_t tasks, Task task, void* state) {
     }
     return;
   }
-  pool.tasks = tasks;
-  pool.task = task;
-  pool.state = state;
-  pool.next.store(0, std::memory_order_relaxed);
-  pool.open.store(static_cast<int>(pool.threads.size()), std::memory_order_relaxed);
-  pool.publish();
-  while (pool.run_one(0)) context.tell_alive();
-  pool.wait_until_done();
+  pool.open(tasks, task, state);
+  pool.run_some(0, [&] { context.tell_alive(); });
+  pool.close();
+  if (pool.error) std::rethrow_exception(std::exchange(pool.error, nullptr));
 }
 
 Scratch& shared_scratch(Context& context) { return context.impl().shared; }

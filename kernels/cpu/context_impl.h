@@ -27,7 +27,9 @@ class Scratch {
 /// Runs task(state, index, thread) for every index below `tasks`, on the caller and the pool.
 /// Which thread runs which index is unspecified, so tasks must write disjoint results.
 /// thread is below context.threads(). Tells that the caller is alive after each task that it has
-/// run: of an operation that takes long the tasks are short. Blocks: until all have returned.
+/// run: of an operation that takes long the tasks are short. Tasks run no operation of `context`.
+/// What one throws is thrown here, and no other is begun then. Blocks: until all that were begun
+/// have ended; not for threads of the pool that come after that.
 using Task = void (*)(void* state, std::size_t index, std::size_t thread);
 void run_tasks(Context& context, std::size_t tasks, Task task, void* state);
 
