@@ -6,7 +6,7 @@
 Each program trains one shape on made-up data and prints a line
 `images_per_second X peak_rss_mib Y`, a gpt tokens_per_second; shapes and options are the same for all. A GPT is trained in
 fp32 and in bfloat16, and beside PyTorch eager also by torch.compile, which compiles before what is measured, and in fp32 by
-llm.c's program for processors, built from its sources in DIR.
+llm.c's program for processors, built from its sources in DIR. Rows with options of their own are of ours alone.
 """
 
 import argparse
@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPES = {"mlp": [("784-256-10", 64, 8), ("784-500-500-10", 512, 8)],
           "gpt": [("4-4-128-64", 12, 4), ("6-6-384-256", 8, 4), ("12-12-768-64", 4, 4),
                   ("12-12-768-64-50257", 4, 4)]}
+ALONE = {"mlp": [("784-10", 512, 8, ["--cnn", "32-64"])], "gpt": []}
 PRECISIONS = {"mlp": ["Float32"], "gpt": ["Float32", "BFloat16"]}
 UNITS = {"mlp": "images", "gpt": "tokens"}
 RUNS = 7
@@ -63,20 +64,21 @@ def print_table(arguments):
     print(f"| shape | batch, L | precision | ours {unit}/s | PyTorch eager {unit}/s | ratio (least..most) | torch.compile {unit}/s "
           f"| llm.c {unit}/s | ours MiB | PyTorch MiB | llm.c MiB |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for shape, batch, logical_ranks in SHAPES[arguments.model]:
+    for shape, batch, logical_ranks, own in [*((*row, []) for row in SHAPES[arguments.model]), *ALONE[arguments.model]]:
         if arguments.shapes and shape not in arguments.shapes.split(","):
             continue
         for precision in PRECISIONS[arguments.model]:
             options = ["--shape", shape, "--batch", str(batch), "--threads", str(arguments.threads)]
             if len(PRECISIONS[arguments.model]) > 1:
                 options += ["--precision", precision]
-            print(measured(arguments, [shape, f"{batch}, {logical_ranks}", precision], logical_ranks, options), flush=True)
+            cells = [" ".join([shape, *own]), f"{batch}, {logical_ranks}", precision]
+            print(measured(arguments, cells, options, [*own, "--logical-ranks", str(logical_ranks)], not own), flush=True)
 
 
-def measured(arguments, cells, logical_ranks, options):
-    """A line of the table."""
-    commands = {"ours": [arguments.binary, *options, "--logical-ranks", str(logical_ranks)]}
-    if arguments.torch:
+def measured(arguments, cells, options, own, has_peers):
+    """A line of the table. `own`: options of ours alone."""
+    commands = {"ours": [arguments.binary, *options, *own]}
+    if arguments.torch and has_peers:
         commands["eager"] = [arguments.torch, os.path.join(HERE, f"{arguments.model}_torch.py"), *options]
         if arguments.model == "gpt":
             commands["compiled"] = [*commands["eager"], "--compile"]
@@ -91,7 +93,7 @@ def measured(arguments, cells, logical_ranks, options):
         return f"{statistics.median(run[which] for run in figures[name]):.0f}" if name in figures else "not run"
 
     ratio = ""
-    if arguments.torch:
+    if "eager" in figures:
         ratios = [ours[0] / torch[0] for ours, torch in zip(figures["ours"], figures["eager"])]
         ratio = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
     cells += [median("ours", 0), median("eager", 0), ratio, median("compiled", 0), median("llm.c", 0), median("ours", 1),

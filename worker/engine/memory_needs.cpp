@@ -62,6 +62,8 @@ std::size_t received_floats(const TrainingConfig& config, const MemoryShare& sha
   return (nodes + std::min(others, processes - 1)) * elements / processes;
 }
 
+int threads_of(const TrainingConfig& config) { return std::max(1, config.threads); }
+
 /// All but what a pass needs.
 MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
                           const MemoryShare& share, int ranks_at_once) {
@@ -79,7 +81,7 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
   const std::size_t elements = shape.values();
   needs.gradients = floats(elements * (nodes.size() + spare_buffers(nodes, ranks_at_once)) +
                            received_floats(config, share, elements));
-  const int threads = std::max(1, config.threads);
+  const int threads = threads_of(config);
   needs.rest = kProcessBytes + static_cast<std::size_t>(threads) * kThreadBytes + share.data_bytes +
                Model::scratch_bytes(shape, rows_trained(share, ranks_at_once), threads);
   return needs;
@@ -114,7 +116,7 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const ModelShape& shape,
   MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
   if (const std::size_t rows = rows_of(share, ranks_at_once); rows > 0) {
     const auto passes = plan_passes(own_nodes(share), ranks_at_once);
-    needs.activations = Model::bytes(shape, rows, activations_of(config)) +
+    needs.activations = Model::bytes(shape, rows, activations_of(config), threads_of(config)) +
                         Model::table_bytes(shape, later_ranks_most(passes));
   }
   return needs;
@@ -140,11 +142,12 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, in
   work.ranks_at_once = ranks_at_once;
   work.rows_per_rank = share.rows_per_rank;
   work.activations = activations_of(config);
+  work.threads = threads_of(config);
   // One after the other: what computes steps is given up for an evaluation.
   needs.activations = pass_bytes(plan, place, work);
   if (share.rows_evaluated > 0) {
-    needs.activations =
-        std::max(needs.activations, Model::bytes(shape, share.rows_evaluated, work.activations));
+    needs.activations = std::max(needs.activations, Model::bytes(shape, share.rows_evaluated,
+                                                                 work.activations, work.threads));
   }
   return needs;
 }

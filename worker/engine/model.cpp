@@ -21,10 +21,16 @@ namespace cpu = kernels::cpu;
 constexpr std::size_t kHeadPositions = 256;
 constexpr std::size_t kHeadLogits = std::size_t{1} << 20;
 
-/// Bytes of patches that are laid out at once, or one row's: a host has other use for its memory; a
-/// device is only busy with many rows, and logical ranks, at once.
-constexpr std::size_t kHostPatchBytes = std::size_t{32} << 20;
+/// Bytes of patches that are laid out at once. On a host each thread's are still in its second
+/// cache when they are multiplied, up to as many threads as are worth the memory; a device is only
+/// busy with many rows, and logical ranks, at once.
+constexpr std::size_t kHostPatchBytes = std::size_t{1} << 20;
+constexpr int kPatchThreads = 8;
 constexpr std::size_t kDevicePatchBytes = std::size_t{1} << 30;
+/// Where many channels leave few pixels to these bytes a host lays out so many: a product packs the
+/// weights first, which is little beside so many rows of it. But no more bytes than so many.
+constexpr std::size_t kPatchPixels = 1024;
+constexpr std::size_t kHostPatchMost = std::size_t{32} << 20;
 
 /// Of a backward pass a device has so many layers to compute while the gradients of the one before
 /// are fetched and sent.
@@ -46,10 +52,6 @@ std::size_t patch_size(const LayerShape& layer) {
   return layer.in.size() * layer.side * layer.side;
 }
 
-std::size_t rows_in(std::size_t patch_bytes, const LayerShape& layer) {
-  return std::max<std::size_t>(1, patch_bytes / (patch_size(layer) * sizeof(float)));
-}
-
 /// Of a convolution, without its bias.
 std::size_t weights_of(const LayerShape& layer) {
   return layer.side * layer.side * layer.in.channels * layer.out.channels;
@@ -58,6 +60,22 @@ std::size_t weights_of(const LayerShape& layer) {
 float scale_of(const LayerShape& layer) { return 1.0f / (1.0f - layer.dropout); }
 
 }  // namespace
+
+Model::PatchRoom Model::PatchRoom::of_host(int threads) {
+  const int some = std::clamp(threads, 1, kPatchThreads);
+  return {kHostPatchBytes * static_cast<std::size_t>(some), kPatchPixels, kHostPatchMost};
+}
+
+Model::PatchRoom Model::PatchRoom::of(kernels::Context& context) {
+  if (!context.is_host()) return {kDevicePatchBytes};
+  return of_host(static_cast<cpu::Context&>(context).threads());
+}
+
+std::size_t Model::PatchRoom::rows(const LayerShape& layer) const {
+  const std::size_t of_row = patch_size(layer) * sizeof(float), of_image = layer.in.pixels();
+  const std::size_t for_pixels = std::min((pixels + of_image - 1) / of_image, most / of_row);
+  return std::max({std::size_t{1}, bytes / of_row, for_pixels});
+}
 
 std::size_t Model::Batch::rows() const {
   std::size_t rows = 0;
@@ -69,29 +87,28 @@ std::size_t Model::Batch::rows() const {
 }
 
 Model::Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
-             Activations activations, std::size_t patch_bytes, Unreserved)
+             Activations activations, PatchRoom patch_room, Unreserved)
     : shape_(std::move(shape)),
       rows_max_(rows_max),
       context_(context),
       on_(context.operations()),
       activations_(activations),
-      patch_bytes_(patch_bytes) {
+      patch_room_(patch_room) {
   MUSTER_CHECK(!shape_.layers().empty() && rows_max > 0);
 }
 
 Model::Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
              Activations activations, std::size_t patch_bytes)
     : Model(std::move(shape), rows_max, context, activations,
-            patch_bytes > 0     ? patch_bytes
-            : context.is_host() ? kHostPatchBytes
-                                : kDevicePatchBytes,
-            Unreserved()) {
+            patch_bytes > 0 ? PatchRoom{patch_bytes} : PatchRoom::of(context), Unreserved()) {
   reserve();
 }
 
-std::size_t Model::bytes(const ModelShape& shape, std::size_t rows_max, Activations activations) {
+std::size_t Model::bytes(const ModelShape& shape, std::size_t rows_max, Activations activations,
+                         int threads) {
   cpu::Context unused(1);
-  return Model(shape, rows_max, unused, activations, kHostPatchBytes, Unreserved()).bytes();
+  const PatchRoom room = PatchRoom::of_host(threads);
+  return Model(shape, rows_max, unused, activations, room, Unreserved()).bytes();
 }
 
 std::size_t Model::bytes() {
@@ -119,7 +136,7 @@ std::size_t Model::scratch_bytes(const ModelShape& shape, std::size_t rows, int 
         break;
       case LayerKind::kConvolution:
         steps *= layer.side * layer.side;
-        chain = std::min(rows, rows_in(kHostPatchBytes, layer)) * pixels;
+        chain = std::min(rows, PatchRoom::of_host(threads).rows(layer)) * pixels;
         break;
       case LayerKind::kProjection:
       case LayerKind::kHead:
@@ -142,7 +159,7 @@ std::size_t Model::device_bytes(const ModelShape& shape, std::size_t rows_max,
                                 Activations activations, PassSize most) {
   const std::size_t floats = shape.values() * (1 + most.nodes);
   cpu::Context unused(1);
-  Model model(shape, rows_max, unused, activations, kDevicePatchBytes, Unreserved());
+  Model model(shape, rows_max, unused, activations, PatchRoom{kDevicePatchBytes}, Unreserved());
   return model.bytes() + table_bytes(shape, most.further_ranks) + floats * sizeof(float);
 }
 
@@ -170,7 +187,7 @@ std::size_t Model::head_positions() const {
 }
 
 std::size_t Model::patch_rows(const LayerShape& layer) const {
-  return std::min(rows_max_, rows_in(patch_bytes_, layer));
+  return std::min(rows_max_, patch_room_.rows(layer));
 }
 
 std::size_t Model::patch_floats() const {

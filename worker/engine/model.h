@@ -37,15 +37,16 @@ class Model {
   /// `rows_max` rows at once. `context` outlives the model. A slice, and a part of a model whose
   /// table is elsewhere (Batch::tables), are computed by the host alone. Of convolutions, patches
   /// of at most `patch_bytes` are laid out at once, or of one row; the bits are the same. 0: as
-  /// many as suit the device.
+  /// many as suit the context's threads, or the device.
   Model(ModelShape shape, std::size_t rows_max, kernels::Context& context,
         Activations activations = Activations::kKept, std::size_t patch_bytes = 0);
 
   const ModelShape& shape() const { return shape_; }
   std::size_t rows_max() const { return rows_max_; }
-  /// What a model of so many rows takes, and all that its passes need beside values and gradients.
-  /// But for table_bytes().
-  static std::size_t bytes(const ModelShape& shape, std::size_t rows_max, Activations activations);
+  /// What a model of so many rows takes, and all that its passes need beside values and gradients,
+  /// of a context with so many threads. But for table_bytes().
+  static std::size_t bytes(const ModelShape& shape, std::size_t rows_max, Activations activations,
+                           int threads = 1);
   /// What its passes with gradients take where a model has its embedding and its head, one table
   /// for both: a gradient of it for each logical rank of a batch, but for the first one of each
   /// node.
@@ -175,9 +176,18 @@ class Model {
   };
   /// Hands out parts of the arena, of so many values a row.
   using Take = std::function<std::span<float>(std::size_t columns)>;
+  /// How much of patches is laid out at once: of so many bytes, or of so many pixels where that is
+  /// more, as far as these are no more than `most` bytes; and always one row's.
+  struct PatchRoom {
+    std::size_t bytes = 0, pixels = 0, most = 0;
+    static PatchRoom of_host(int threads);
+    static PatchRoom of(kernels::Context& context);
+    /// Of a pass, for a convolution.
+    std::size_t rows(const LayerShape& layer) const;
+  };
   struct Unreserved {};
   Model(ModelShape shape, std::size_t rows_max, kernels::Context& context, Activations activations,
-        std::size_t patch_bytes, Unreserved);
+        PatchRoom patch_room, Unreserved);
   /// What it will take, of one that has taken nothing yet.
   std::size_t bytes();
   /// Where operations do not reach the host's memory: those of the values that `layer` needs.
@@ -288,7 +298,7 @@ class Model {
   kernels::Context& context_;
   const kernels::Operations& on_;
   const Activations activations_;
-  const std::size_t patch_bytes_;
+  const PatchRoom patch_room_;
   const float* values_ = nullptr;    ///< where operations reach them
   std::span<const float> to_bring_;  ///< of those in use the last ones, if they are not there yet
   std::size_t branch_held_ = 0;      ///< first layer of the branch whose borders are in memory

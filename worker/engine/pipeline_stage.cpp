@@ -69,8 +69,9 @@ std::size_t pass_bytes(const StagePlan& plan, int place, const StageWork& work) 
   const PipelineShape pipeline = pipeline_of(plan, work, passes.size());
   const std::size_t ranks = ranks_most_of(passes);
   const ModelShape& shape = plan.part(place);
-  std::size_t bytes = static_cast<std::size_t>(alive_most(pipeline, place / plan.slices)) *
-                      Model::bytes(shape, ranks * work.rows_per_rank, work.activations);
+  std::size_t bytes =
+      static_cast<std::size_t>(alive_most(pipeline, place / plan.slices)) *
+      Model::bytes(shape, ranks * work.rows_per_rank, work.activations, work.threads);
   if (!shape.tied_embedding()) return bytes + Model::table_bytes(shape, later_ranks_most(passes));
   return bytes + TiedTable::bytes(shape, table_size_of(pipeline, ranks, work.rows_per_rank));
 }

@@ -33,6 +33,7 @@ struct StageWork {
   Pipelining pipelining = Pipelining::kOneForwardOneBackward;
   Activations activations = Activations::kKept;
   std::vector<std::size_t> sums{};  ///< by node: its number among the sums
+  int threads = 1;                  ///< that compute
 };
 
 /// Bytes that a process takes for its passes, beside values and gradients.

@@ -193,8 +193,11 @@ void Trainer::give_up_surplus(std::size_t needs, const Assignment& assignment) {
   std::size_t surplus = sums_->unused_bytes();
   const bool is_larger = model_ && model_->rows_max() > rows;
   if (is_larger) {
-    surplus += Model::bytes(shape_, model_->rows_max(), activations());
-    surplus -= rows > 0 ? Model::bytes(shape_, rows, activations()) : 0;
+    const auto bytes = [&](std::size_t some) {
+      return Model::bytes(shape_, some, activations(), context_.threads());
+    };
+    surplus += bytes(model_->rows_max());
+    surplus -= rows > 0 ? bytes(rows) : 0;
   }
   if (needs + surplus <= config_.memory_bytes) return;
   sums_->give_up_unused();

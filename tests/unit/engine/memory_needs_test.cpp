@@ -87,26 +87,48 @@ TEST_CASE("activations are foreseen to the byte") {
 }
 
 TEST_CASE("a convolution's patches are foreseen to the byte, and are no more with more samples") {
-  kernels::cpu::Context context(1);
   ModelShape shape({16, 16, 8});
   shape.stage({8, 3, true}).linear(10, false).finish();
   constexpr std::size_t kPatches = 16 * 16 * 8 * 9 * sizeof(float);
-  for (const std::size_t rows : {1, 455, 456, 600}) {
-    const Model model(shape, rows, context);
-    // And a label, a loss and a hit.
-    CHECK(Model::bytes(shape, rows, Activations::kKept) == model.arena_bytes() + rows * 12);
+  for (const int threads : {1, 3}) {
+    kernels::cpu::Context context(threads);
+    for (const std::size_t rows : {1, 14, 15, 42, 43, 600}) {
+      const Model model(shape, rows, context);
+      // And a label, a loss and a hit.
+      CHECK(Model::bytes(shape, rows, Activations::kKept, context.threads()) ==
+            model.arena_bytes() + rows * 12);
+    }
   }
-  const auto bytes = [&](std::size_t rows) {
-    return Model::bytes(shape, rows, Activations::kKept);
-  };
-  CHECK(bytes(400) - bytes(200) > 200 * kPatches);
-  CHECK(bytes(2000) - bytes(1000) < 1000 * kPatches);
   // A device lays out more at once, and is as bounded.
   const auto of_device = [&](std::size_t rows) {
     return Model::device_bytes(shape, rows, Activations::kKept, {});
   };
   CHECK(of_device(2000) - of_device(1000) > 1000 * kPatches);
   CHECK(of_device(40'000) - of_device(20'000) < 20'000 * kPatches);
+}
+
+TEST_CASE("a MiB of patches is laid out for each of some threads, and more where pixels are few") {
+  struct Case {
+    Extent image;
+    int threads;
+    std::size_t rows;  // that are laid out at once
+  };
+  for (const Case& one :
+       {Case{{16, 16, 8}, 1, 14}, Case{{16, 16, 8}, 4, 56}, Case{{16, 16, 8}, 8, 113},
+        Case{{16, 16, 8}, 100, 113}, Case{{64, 64, 64}, 1, 1},  // 9 MiB
+        Case{{4, 4, 512}, 1, 64},                               // as have 1,024 pixels, 18 MiB
+        Case{{2, 2, 4096}, 1, 56}}) {                           // of 256 no more than 32 MiB
+    CAPTURE(one.image.channels);
+    CAPTURE(one.threads);
+    ModelShape shape(one.image);
+    shape.stage({8, 3, true}).linear(10, false).finish();
+    const auto bytes = [&](std::size_t rows) {
+      return Model::bytes(shape, rows, Activations::kKept, one.threads);
+    };
+    const std::size_t patches = one.image.size() * 9 * sizeof(float);
+    if (one.rows > 1) CHECK(bytes(one.rows) - bytes(one.rows - 1) > patches);
+    CHECK(bytes(2 * one.rows) - bytes(one.rows) < one.rows * patches);
+  }
 }
 
 TEST_CASE("activations of a slice are foreseen to the byte") {
@@ -188,12 +210,18 @@ TEST_CASE("what threads keep for a long context, and convolutions of large pictu
   CHECK(kernels::cpu::attention_scratch_bytes({1, 1024, 2, 32}) >= head);
   CHECK(needs(32) - needs(1) >= 31 * head);
 
-  // 27 taps, which is no multiple of a tile's rows: a copy of some of them for each pixel.
+  // 27 taps, which is no multiple of a tile's rows: a copy of some of them for each pixel of the
+  // two pictures whose patches are laid out at once.
   ModelShape pictures({64, 64, 3});
-  pictures.stage({16, 3, true}).linear(10, false).finish();
-  const std::size_t pixels = 8 * 64 * 64;
-  CHECK(Model::scratch_bytes(pictures, 8, 1) >= pixels * 4 * sizeof(float));
-  CHECK(Model::scratch_bytes(pictures, 80, 1) >= 10 * pixels * 4 * sizeof(float));
+  for (int stage = 0; stage < 4; ++stage) pictures.stage({16, 3, true});
+  pictures.linear(10, false).finish();
+  CHECK(Model::scratch_bytes(pictures, 2, 1) >= std::size_t{2} * 64 * 64 * 4 * sizeof(float));
+  CHECK(Model::scratch_bytes(pictures, 800, 1) <= 4 * kMiB);
+  const auto activations = [&](int threads) {
+    config.threads = threads;
+    return memory_needs(config, pictures, share_of(config, 1), config.logical_ranks).activations;
+  };
+  CHECK(activations(8) - activations(1) > 6 * kMiB);
 }
 
 TEST_CASE("a share of the work is a share of the memory, parameters are what all have") {

@@ -477,6 +477,21 @@ TEST_CASE("patches of a convolution in pieces of any number of rows: the same bi
   }
 }
 
+TEST_CASE("as much of patches as suits any number of threads has the bits of all at once") {
+  // Of 32 rows of the first convolution 14 are laid out at once for each thread.
+  ModelShape shape({16, 16, 8});
+  shape.stage({8, 3, true}).stage({16, 3, false}).linear(4, false).finish();
+  const std::vector<float> values = moved_values(shape, 3);
+  const ModelBatch batch = make_batch(shape, 8, 4, test::seed());
+  const Passed whole = passed(shape, values, batch, 0, {8}, 1, std::size_t{1} << 30);
+  for (const int threads : {1, 2, 3}) {
+    CAPTURE(threads);
+    const Passed pieces = passed(shape, values, batch, 0, {8}, threads);
+    CHECK(same_bits(pieces.gradient, whole.gradient));
+    CHECK(same_bits(pieces.loss, whole.loss));
+  }
+}
+
 TEST_CASE("evaluation drops nothing and normalises by the running statistics") {
   for (const ModelShape& shape : {cnn(0.5f), mlp({13, 17, 6}, 0.5f)}) {
     const std::vector<float> values = moved_values(shape, 3);
