@@ -161,6 +161,12 @@ class Context final : public kernels::Context {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Calls piece(i) once for every i below n, on the context's threads and in any order: what is no
+/// operation of a model but independent work for all of them. Pieces write disjoint results, and
+/// each takes a millisecond or less, so that the caller is seen to live. What one throws is thrown
+/// here. Blocks: until all are done.
+void for_each_piece(Context& context, std::size_t n, const std::function<void(std::size_t)>& piece);
+
 /// y = activation(x w + bias).  Shape: x (M,K), w (K,N), bias (N) or nullptr, y (M,N).
 /// The bias is added after the chain; ReLU is v > 0 ? v : 0, so NaN becomes 0 there and -0 becomes
 /// +0.

@@ -239,6 +239,11 @@ void run_tasks(Context& context, std::size_t tasks, Task task, void* state) {
   if (pool.error) std::rethrow_exception(std::exchange(pool.error, nullptr));
 }
 
+void for_each_piece(Context& context, std::size_t n,
+                    const std::function<void(std::size_t)>& piece) {
+  parallel_for(context, n, [&](std::size_t index, std::size_t) { piece(index); });
+}
+
 Scratch& shared_scratch(Context& context) { return context.impl().shared; }
 
 Scratch& thread_scratch(Context& context, std::size_t thread) {

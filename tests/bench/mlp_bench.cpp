@@ -3,6 +3,8 @@
 //   mlp_bench --shape 784-256-10 --batch 64 --threads 2 [--logical-ranks 8] [--seconds 3]
 // With --cnn 32-64 a CNN with stages of so many channels before these layers, of square images:
 //   mlp_bench --shape 784-10 --cnn 32-64 --batch 512
+// With --hash-every 1 as a job with checkpoints: with a record, which has the parameters' SHA-256
+// of every so many steps.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -33,9 +35,9 @@ std::vector<int> numbers_of(const std::string& shape) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> options{{"--shape", "784-256-10"}, {"--cnn", ""},
-                                             {"--batch", "64"},         {"--threads", "2"},
-                                             {"--logical-ranks", "8"},  {"--seconds", "3"}};
+  std::map<std::string, std::string> options{
+      {"--shape", "784-256-10"}, {"--cnn", ""},      {"--batch", "64"},    {"--threads", "2"},
+      {"--logical-ranks", "8"},  {"--seconds", "3"}, {"--hash-every", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!options.contains(argv[i])) {
       std::fprintf(stderr, "mlp_bench: unknown option %s\n", argv[i]);
@@ -71,7 +73,11 @@ int main(int argc, char** argv) {
   config.train = {"images", "labels"};
   config.data_root = directory.path();
   config.sgd = {0.01f, 0.9f};
-  config.hash_every_steps = 0;
+  config.hash_every_steps = std::atoi(options["--hash-every"].c_str());
+  if (config.hash_every_steps > 0) {
+    config.checkpoint_path = directory.path() + "/checkpoints";
+    config.checkpoint_every_steps = bench::kStepsMax;
+  }
   const bench::Measured measured =
       bench::measure(config, config.cnn ? kWarmUpStepsOfCnn : kWarmUpSteps,
                      std::atof(options["--seconds"].c_str()));

@@ -159,6 +159,8 @@ BREAKAGES = [
              "    if (row > first_row) {\n", "    if (row > end) {\n", "test_engine"),
     Breakage("patches of all rows are foreseen", "worker/engine/model.cpp",
              "std::size_t of_layer = rows * patch_size(layer);", "std::size_t of_layer = rows_max_ * patch_size(layer);", "test_engine"),
+    Breakage("each thread hashes the first blocks", "worker/engine/block_hash.cpp", "    hash_blocks(values, first, std::span(digests)",
+             "    hash_blocks(values, 0, std::span(digests)", "test_engine"),
     Breakage("patches of further threads are not foreseen", "worker/engine/model.cpp",
              "const PatchRoom room = PatchRoom::of_host(threads);", "const PatchRoom room = PatchRoom::of_host(threads > 0);", "test_engine"),
     Breakage("patches of many channels are laid out beyond what a host has for them", "worker/engine/model.cpp",

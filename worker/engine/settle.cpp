@@ -334,10 +334,11 @@ Status Trainer::keep_record() {
   return record_evaluation();
 }
 
-/// Of the whole model. Of a split one all stages of the copy make it together.
+/// Of the whole model, by all threads: the others wait for whoever keeps the record. Of a split one
+/// all stages of the copy make it together.
 Result<Sha256Digest> Trainer::parameters_digest() {
   if (is_split()) return hash_of_stages(stage_group(), parameters_, meeting(step_stamp()));
-  return combine(block_digests(parameters_, hooks_.on_alive));
+  return combine(block_digests(parameters_, context_));
 }
 
 Status Trainer::record_evaluation() {

@@ -708,7 +708,7 @@ TEST_CASE("the training thread is seen to live between the layers of a step, and
   CHECK(told_alive({8, 8, 8, 8, 8}, 0) >= told_alive({8, 8, 8}, 0) + 4);
   // A wide layer is computed in many parts, and each of them is told of.
   CHECK(told_alive({2048}, 0) >= told_alive({8}, 0) + 20);
-  // 256 blocks of 4,096 values, and some.
+  // It tells after every few of 273 blocks.
   CHECK(told_alive({1024, 1024}, 1) > told_alive({1024, 1024}, 0));
 }
 
