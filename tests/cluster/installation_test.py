@@ -44,7 +44,7 @@ class Installation(LongJobTest):
         tag = "0.1.0-next"
         for node in self.cluster.nodes:
             node.run("ctr", "--namespace=k8s.io", "images", "tag", "--force", f"{OPERATOR}:0.1.0", f"{OPERATOR}:{tag}")
-        self.start_long("upgrade", cpu="120m")
+        self.start_long("upgrade", cpu="90m")
         before, operators = self.containers("upgrade"), {pod["metadata"]["uid"] for pod in self.operators()}
         self.assertEqual(len(before), 2)
         helm("upgrade", "muster", CHART, "--reuse-values", "--set", f"logLevel=debug,image.tag={tag}", "--wait",

@@ -20,7 +20,7 @@ class JobFaults(LongJobTest):
     def test_a_killed_operator_and_a_lost_one_do_not_disturb_training(self):
         if installed.operators_die():
             self.skipTest("the operators are killed at random moments already")
-        self.start_long("headless", cpu="120m")
+        self.start_long("headless", cpu="90m")
         before = {pod["metadata"]["uid"] for pod in self.pods("headless")}
         leader = self.leader()
         # Its container starts again, with the same name: it may take its own lease up again.
@@ -45,7 +45,7 @@ class JobFaults(LongJobTest):
         return (lease["spec"].get("holderIdentity") or "").split("@")[0]
 
     def test_a_restarted_kubelet_is_not_noticed(self):
-        self.start_long("kubelet", cpu="120m")
+        self.start_long("kubelet", cpu="90m")
         before = {pod["metadata"]["uid"] for pod in self.pods("kubelet")}
         for number in (1, 2):
             self.cluster.node(number).kubelet_restart()

@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
 from installed import MUSTER, ROOT  # noqa: E402
-from long_job import STALL, LongJobTest, long_job, sha256  # noqa: E402
+from long_job import LONG_STEPS, STALL, LongJobTest, long_job, sha256  # noqa: E402
 from processes import run, wait_for  # noqa: E402
 
 
@@ -46,14 +46,14 @@ class JobTest(LongJobTest):
 
     def test_the_plugin_tells_of_a_gang_that_trains_and_follows_it_past_a_death(self):
         # Nobody looks at its bits, so it may be long enough for all that is asked meanwhile.
-        self.start_long("told", steps=120_000)
+        self.start_long("told", steps=2 * LONG_STEPS)
         row = self.muster("get", "told").splitlines()
         self.assertEqual(row[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SPEED", "ETA",
                                           "RESTARTS", "AGE"])
-        self.assertRegex(row[1], r"^told +Running +2/2 +\d+/120000 +\d+% +\d\.\d+ +[\d,]+ samples/s +\d+\w+ +0 +\d+\w+$")
+        self.assertRegex(row[1], rf"^told +Running +2/2 +\d+/{2 * LONG_STEPS} +\d+% +\d\.\d+ +[\d,]+ samples/s +\d+\w+ +0 +\d+\w+$")
         text = self.muster("describe", "told")
         nodes = {pod["metadata"]["labels"]["muster.dev/slot"]: pod["spec"]["nodeName"] for pod in self.pods("told")}
-        for expected in (r"^told in namespace team: Running for \d+", r"Progress +step [\d,]+ of 120,000 \(\d+%\)",
+        for expected in (r"^told in namespace team: Running for \d+", rf"Progress +step [\d,]+ of {2 * LONG_STEPS:,} \(\d+%\)",
                          r"Checkpoint +step \d+,000, \d+s ago, on the claim told", r"Workers +2/2 run; 2 wished",
                          rf"\n +0 +0 +Running +{nodes['0']} ", rf"\n +1 +0 +Running +{nodes['1']} ",
                          r"Running +True .*GangRunning: ", r"Normal +GangScheduled: "):

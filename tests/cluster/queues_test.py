@@ -14,7 +14,7 @@ from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # Of a processor; two workers of a long job. Two queues of one cohort have as much each.
-OWN = "500m"
+OWN = "320m"
 
 
 def queue(name):
@@ -75,7 +75,7 @@ class QueuesTest(LongJobTest):
         self.assertLess(self.step("wide"), LONG_STEPS, "the room is that of a job that was over")
         self.assertEqual(self.taken_back("wide"), {"shrinks": 1, "preemptions": 0, "lostProcessSeconds": 0})
         self.ended("owner")
-        self.assertIn("takes back 500m cpu of its nominal quota for team/owner",
+        self.assertIn("takes back 320m cpu of its nominal quota for team/owner",
                       self.kubectl("describe", "tjob", "wide"))
         self.ended("wide", seconds=600)
         self.assertLessEqual(before, {pod["metadata"]["uid"] for pod in self.pods("wide")})
@@ -86,7 +86,7 @@ class QueuesTest(LongJobTest):
         self.assertNotIn("went on from the checkpoint", self.kubectl("describe", "tjob", "wide"))
 
     def test_a_job_grows_into_room_that_nobody_waits_for_and_gives_it_to_who_comes(self):
-        # Room must last 30 s before it is grown into, and a quick machine makes 60,000 steps in a minute.
+        # Room must last 30 s before it is grown into, and a quick machine makes 40,000 steps in a minute.
         steps = 2 * LONG_STEPS
         manifest = in_queue(long_job("modest", steps), "research", 2, 1)
         manifest["spec"]["worker"].update({"max": 4, "growsTo": "Max"})
