@@ -20,10 +20,43 @@ using Turbo = std::unique_ptr<std::remove_pointer_t<tjhandle>, Destroy>;
 /// hundreds of scans, is refused.
 constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS;
 
+/// Bytes of the least header of a scan. No header of a frame is shorter.
+constexpr std::size_t kLeastHeader = 10;
+
+/// Of markers those that a segment with its length follows: not restarts, begin and end.
+bool has_segment(std::uint8_t code) {
+  return code >= 0xc0 && code < 0xff && (code < 0xd0 || code > 0xd9);
+}
+
+/// Whether a segment is the header of a frame, as all of that range are but for tables.
+bool is_frame(std::uint8_t code) {
+  return code <= 0xcf && code != 0xc4 && code != 0xc8 && code != 0xcc;
+}
+
 }  // namespace
 
 bool is_jpeg(std::span<const std::uint8_t> file) {
   return file.size() >= 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff;
+}
+
+bool keeps_coefficients(std::span<const std::uint8_t> file) {
+  constexpr std::uint8_t kScan = 0xda;
+  std::size_t colors = 0;
+  for (std::size_t at = 0; at + kLeastHeader <= file.size();) {
+    const std::uint8_t code = file[at + 1];
+    if (file[at] != 0xff || !has_segment(code)) {
+      ++at;
+      continue;
+    }
+    if (is_frame(code)) {
+      const bool is_progressive = (code & 3) == 2;
+      if (is_progressive) return true;
+      colors = file[at + 9];
+    }
+    if (code == kScan) return file[at + 4] < colors;
+    at += 2 + (std::size_t{file[at + 2]} << 8 | std::size_t{file[at + 3]});
+  }
+  return true;
 }
 
 Result<Picture> decode_jpeg(std::span<const std::uint8_t> file, const std::string& name,

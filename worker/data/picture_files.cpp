@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "worker/data/file.h"
+#include "worker/data/jpeg.h"
 #include "worker/data/picture.h"
 #include "worker/data/start_threads.h"
 
@@ -138,7 +139,9 @@ Result<std::size_t> PictureFiles::decode(std::uint64_t index, std::span<std::uin
   const std::string path = this->path(index);
   MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
   MUSTER_ASSIGN_OR_RETURN(Picture picture, decode_picture(file, path));
-  const std::size_t took = file.size() + picture.colors.size() + out.size();
+  const bool is_kept = is_jpeg(file) && keeps_coefficients(file);
+  const std::size_t took =
+      file.size() + out.size() + picture.colors.size() * (is_kept ? kBytesWithCoefficients : 1);
   if (folder_.height != 0) picture = scaled(picture, height_, width_);
   if (picture.height != height_ || picture.width != width_) {
     return bad_data(path, ErrorCode::kInvalid,

@@ -24,9 +24,14 @@ namespace muster::data {
 /// Most bytes of pictures that are held, where nobody says how much memory there is.
 inline constexpr std::uint64_t kMostHeldBytes = std::uint64_t{4} << 30;
 using training_bounds::kMaxImageSide;
+/// Bytes of a color of a pixel while a picture is decoded of which all coefficients are kept: those
+/// and the color itself.
+inline constexpr std::size_t kBytesWithCoefficients = 3;
 /// Most bytes that decoding one picture takes: its file, its pixels, and what they are scaled to.
 inline constexpr std::uint64_t kMostDecodingBytes =
-    kMaxPictureBytes + (kMaxPicturePixels + std::uint64_t{kMaxImageSide} * kMaxImageSide) * kColors;
+    kMaxPictureBytes +
+    (kBytesWithCoefficients * kMaxPicturePixels + std::uint64_t{kMaxImageSide} * kMaxImageSide) *
+        kColors;
 
 struct ImageFolder {
   std::string directory = {};

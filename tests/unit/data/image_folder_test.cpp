@@ -248,6 +248,29 @@ TEST_CASE("pictures that are not held are what they are in memory") {
   }
 }
 
+TEST_CASE(
+    "each thread has room for the coefficients of a progressive picture, where there is one") {
+  constexpr std::size_t kSide = 96, kColorsOfAll = kSide * kSide * 3;
+  const auto memory = [](int kind, int threads) {
+    const Pictures pictures;
+    pictures.add("a/1.png", 9);
+    pictures.put("b/1.jpg", jpeg_bytes(kSide, kSide, Bytes(kColorsOfAll, 9), false, kind));
+    ImageFolder folder = pictures.folder();
+    folder.height = folder.width = 1;
+    folder.threads = threads;
+    folder.most_held = 0;
+    const auto set = load_image_folder(folder);
+    REQUIRE_MESSAGE(set, set.error().message());
+    return set->memory();
+  };
+  for (const int threads : {1, 4}) {
+    CAPTURE(threads);
+    const auto at_once = static_cast<std::size_t>(threads) + 1;
+    CHECK(memory(TJFLAG_PROGRESSIVE, threads) >= at_once * 3 * kColorsOfAll);
+    CHECK(memory(0, threads) < at_once * 2 * kColorsOfAll);
+  }
+}
+
 TEST_CASE("a set that is checked in several pieces is that of one piece") {
   const Pictures pictures;
   for (const int value : {1, 2, 3, 4, 5, 6, 7}) {

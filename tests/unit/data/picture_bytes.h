@@ -57,16 +57,16 @@ inline std::vector<std::uint8_t> png_bytes(std::uint32_t height, std::uint32_t w
   return file;
 }
 
-/// Shape: pixels (height, width, 3), or gray (height, width).
+/// Shape: pixels (height, width, 3), or gray (height, width). `more_flags`: TJFLAG_PROGRESSIVE.
 inline std::vector<std::uint8_t> jpeg_bytes(int height, int width,
                                             const std::vector<std::uint8_t>& pixels,
-                                            bool is_gray = false) {
+                                            bool is_gray = false, int more_flags = 0) {
   tjhandle turbo = tjInitCompress();
   unsigned char* bytes = nullptr;
   unsigned long size = 0;  // NOLINT: the library's type
   MUSTER_CHECK(tjCompress2(turbo, pixels.data(), width, 0, height, is_gray ? TJPF_GRAY : TJPF_RGB,
                            &bytes, &size, is_gray ? TJSAMP_GRAY : TJSAMP_444, 100,
-                           TJFLAG_ACCURATEDCT) == 0);
+                           TJFLAG_ACCURATEDCT | more_flags) == 0);
   std::vector<std::uint8_t> file(bytes, bytes + size);
   tjFree(bytes);
   tjDestroy(turbo);

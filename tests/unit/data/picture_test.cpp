@@ -8,6 +8,7 @@
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/data/sentence.h"
+#include "worker/data/jpeg.h"
 
 using namespace muster;
 using namespace muster::data;
@@ -63,6 +64,31 @@ TEST_CASE("a JPEG gives what was put in, but for its own roundings") {
     CHECK(gray.colors[3 * i + 1] == gray.colors[3 * i]);
     CHECK(gray.colors[3 * i + 2] == gray.colors[3 * i]);
   }
+}
+
+TEST_CASE("of a JPEG whose pixels come in several scans all coefficients are kept") {
+  const Bytes colors = noise(5 * 7 * 3), gray = noise(5 * 7);
+  for (const int kind : {0, TJFLAG_PROGRESSIVE}) {
+    CAPTURE(kind);
+    const bool is_progressive = kind != 0;
+    CHECK(keeps_coefficients(jpeg_bytes(5, 7, colors, false, kind)) == is_progressive);
+    CHECK(keeps_coefficients(jpeg_bytes(5, 7, gray, true, kind)) == is_progressive);
+  }
+  CHECK(decoded(jpeg_bytes(5, 7, colors, false, TJFLAG_PROGRESSIVE)) ==
+        decoded(jpeg_bytes(5, 7, colors)));
+  // A comment that looks like a progressive frame, bytes that fill, and a frame of three colors, of
+  // which the first scan has one or all.
+  const auto file = [](std::uint8_t frame, std::uint8_t in_scan) {
+    return Bytes{0xff, 0xd8, 0xff, 0xfe, 0, 8, 0xff,    0xc2, 0, 4,  0,  0, 0xff, 0xff, frame,
+                 0,    17,   8,    0,    1, 0, 1,       3,    1, 17, 0,  2, 17,   1,    3,
+                 17,   1,    0xff, 0xda, 0, 8, in_scan, 1,    0, 0,  63, 0, 0};
+  };
+  CHECK_FALSE(keeps_coefficients(file(0xc0, 3)));
+  CHECK(keeps_coefficients(file(0xc0, 1)));
+  CHECK(keeps_coefficients(file(0xc2, 3)));
+  CHECK_FALSE(keeps_coefficients(file(0xc9, 3)));  // with arithmetic coding
+  CHECK(keeps_coefficients(file(0xca, 3)));
+  CHECK(keeps_coefficients(Bytes{0xff, 0xd8, 0xff}));
 }
 
 TEST_CASE("a picture that is cut anywhere, or is none, is refused with a sentence") {
