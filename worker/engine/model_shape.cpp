@@ -438,6 +438,15 @@ ModelShape ModelShape::slice(std::size_t slices, std::size_t index) const {
   return part;
 }
 
+ModelShape ModelShape::first_positions(std::size_t count) const {
+  MUSTER_CHECK(reads_tokens() && has_head() && slices_ == 1);
+  MUSTER_CHECK(count >= 1 && count <= input_.width);
+  ModelShape part = *this;
+  part.input_.width = count;
+  for (LayerShape& layer : part.layers_) layer.in.width = layer.out.width = count;
+  return part;
+}
+
 bool ModelShape::has_divided_table() const {
   return has_head() && layers_.back().part == LayerPart::kColumns;
 }

@@ -135,6 +135,10 @@ class ModelShape {
   ModelShape slice(std::size_t slices, std::size_t index) const;
   /// Errors: kInvalid naming the field of the spec, exit code kInvalidSpec: it cannot be divided.
   Status check_slices(std::size_t slices) const;
+  /// Of a whole GPT one that reads the first `count` tokens of a context alone, with the same flat
+  /// buffer: for passes without gradients. What it computes of them are the same bits, because no
+  /// position depends on a later one.
+  ModelShape first_positions(std::size_t count) const;
   /// Of how many this is one; 1: it is not divided.
   std::size_t slices() const { return slices_; }
 

@@ -22,8 +22,10 @@
 namespace muster::engine {
 namespace {
 
-/// Positions that are computed for the sample of a finished model, where 64 tokens take no more.
+/// Tokens in the sample of a finished model, times those of its context; but at least and at most
+/// so many as below.
 constexpr std::size_t kSampleWork = 32'768;
+constexpr std::size_t kLeastSample = 64, kMostSample = 512;
 /// Least pause in which the owner tells the others that it still waits for the last checkpoint.
 constexpr milliseconds kSaveLook{10};
 /// In which a disk has answered whose lines the others need not keep.
@@ -635,22 +637,24 @@ Status Trainer::describe_model(std::span<const float> parameters) {
     MUSTER_RETURN_IF_ERROR(keep(contract::kSampleFile, ""));
     return sync_directory(config_.checkpoint_path);
   }
-  // Each token takes a pass over a whole context.
   SampleOptions options{config_.seed,
-                        std::clamp<std::size_t>(kSampleWork / whole_.targets(), 64, 512)};
+                        std::clamp(kSampleWork / whole_.targets(), kLeastSample, kMostSample)};
   if (vocabulary_) {
     const auto border = vocabulary_->find(bpe::kEndOfText);
     options.first = border ? *border : *vocabulary_->find("\n");
   }
-  // Who computed nothing has none, and who has a stage none of all, and little room for it.
+  // What has computed steps is given up: who has had a stage has little room for all of them.
   stage_.reset();
-  if (!model_) model_.emplace(whole_, 1, device(), Activations::kRecomputed);
+  model_.reset();
+  // Each token takes a pass, of no more positions than the last one reads.
+  const std::size_t positions = std::min(whole_.targets(), options.tokens);
+  Model model(whole_.first_positions(positions), 1, device(), Activations::kRecomputed);
   const auto between = [this]() -> Status {
     MUSTER_RETURN_IF_ERROR(at(point::kSample));
     return tell_under_way(false);
   };
-  MUSTER_ASSIGN_OR_RETURN(const auto tokens, write_sample(*model_, parameters, options, between));
-  MUSTER_RETURN_IF_ERROR(model_->status());
+  MUSTER_ASSIGN_OR_RETURN(const auto tokens, write_sample(model, parameters, options, between));
+  MUSTER_RETURN_IF_ERROR(model.status());
   MUSTER_RETURN_IF_ERROR(
       keep(contract::kSampleFile,
            vocabulary_ ? vocabulary_->decode(tokens) : std::string(tokens.begin(), tokens.end())));

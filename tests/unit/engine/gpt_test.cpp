@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -328,6 +330,56 @@ TEST_CASE("what a model writes follows from its values and the seed alone") {
   CHECK(written(small, {7, 100, '\n', 1e-3f}) == written(small, {8, 100, '\n', 1e-3f}));
   CHECK(written(small, {7, 100, '\n', 1e-3f}) != written(small, {7, 100, 'x', 1e-3f}));
   CHECK(written(small, {7, 20}) == std::vector<std::int32_t>(first.begin(), first.begin() + 20));
+}
+
+TEST_CASE("the first positions of a context are what they are of all, and so is what it writes") {
+  constexpr std::size_t kContext = 100;
+  const ModelShape whole = ModelShape::gpt({2, 2, 16, kContext}, 256);
+  std::vector<float> values(whole.values());
+  initialise(whole, 3, values);
+  for (const auto products : {kernels::Products::kFloat32, kernels::Products::kBfloat16}) {
+    kernels::cpu::Context context(2, products);
+    Model of_all(whole, 1, context);
+    const auto passed = [&](Model& model) {
+      model.use(values);
+      for (std::size_t i = 0; i < model.tokens().size(); ++i) {
+        model.tokens()[i] = static_cast<std::int32_t>(i * i % 256);
+      }
+      model.forward(1);
+    };
+    for (const std::size_t count : {std::size_t{1}, std::size_t{17}, std::size_t{64}, kContext}) {
+      CAPTURE(count);
+      Model of_some(whole.first_positions(count), 1, context);
+      passed(of_all);
+      passed(of_some);
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto logits = of_some.logits(i);
+        const std::vector<float> some(logits.begin(), logits.end());
+        CHECK(std::ranges::equal(some, of_all.logits(i)));
+      }
+      CHECK(write_sample(of_some, values, {7, count}).value() ==
+            write_sample(of_all, values, {7, count}).value());
+    }
+  }
+}
+
+TEST_CASE("a model of a long context writes what it would write if it computed all of it") {
+  const test::TempDirectory directory;
+  TrainingConfig config = test::small_gpt(1);
+  config.gpt = GptConfig{1, 1, 8, 256};
+  config.checkpoint_path = directory.path();
+  trained(config, 1);
+  const ModelShape whole = ModelShape::gpt(*config.gpt, 256);
+  std::vector<float> values(whole.values());
+  const std::string file = bytes_of(directory / "model.safetensors");
+  const std::size_t bytes = values.size() * sizeof(float);
+  REQUIRE(file.size() > bytes);
+  std::memcpy(values.data(), file.data() + file.size() - bytes, bytes);
+  kernels::cpu::Context context(1);
+  Model model(whole, 1, context);
+  const auto tokens = write_sample(model, values, {config.seed, 128}).value();
+  CHECK(bytes_of(directory / std::string(contract::kSampleFile)) ==
+        std::string(tokens.begin(), tokens.end()));
 }
 
 TEST_CASE("with a vocabulary a model of tokens writes text, and one of another size is refused") {
