@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -20,6 +22,21 @@ std::uint32_t little_endian(std::span<const std::uint8_t> bytes) {
   std::uint32_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;) value = value << 8 | bytes[i];
   return value;
+}
+
+static_assert(std::endian::native == std::endian::little,
+              "tokens are taken as they stand in files");
+
+/// Tokens of the width of `Token` as they are; the greatest of them.
+template <typename Token>
+Token widen(std::span<const std::uint8_t> bytes, std::span<std::int32_t> out) {
+  Token token, greatest = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::memcpy(&token, bytes.data() + i * sizeof token, sizeof token);
+    greatest = std::max(greatest, token);
+    out[i] = static_cast<std::int32_t>(token);
+  }
+  return greatest;
 }
 
 }  // namespace
@@ -70,19 +87,21 @@ Result<ShardHeader> parse_shard_header(std::span<const std::uint8_t> head, std::
 
 Status decode_tokens(std::span<const std::uint8_t> bytes, const TokenRule& rule,
                      const std::string& name, std::span<std::int32_t> out) {
-  MUSTER_CHECK(bytes.size() == out.size() * rule.token_bytes && rule.vocabulary <= INT32_MAX);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::uint32_t token =
-        little_endian(bytes.subspan(i * rule.token_bytes, rule.token_bytes));
-    if (token >= rule.vocabulary) {
-      return bad_data(name, ErrorCode::kInvalid,
-                      "token " + std::to_string(rule.first + i) + " is " + std::to_string(token) +
-                          "; must be below spec.training.model.gpt.vocabularySize (" +
-                          std::to_string(rule.vocabulary) + ")");
-    }
-    out[i] = static_cast<std::int32_t>(token);
-  }
-  return {};
+  MUSTER_CHECK(rule.token_bytes == 2 || rule.token_bytes == 4);
+  MUSTER_CHECK(bytes.size() == out.size() * rule.token_bytes);
+  MUSTER_CHECK(rule.vocabulary >= 1 && rule.vocabulary <= INT32_MAX);
+  const std::uint32_t greatest =
+      rule.token_bytes == 2 ? widen<std::uint16_t>(bytes, out) : widen<std::uint32_t>(bytes, out);
+  if (greatest < rule.vocabulary) return {};
+  const auto wrong = std::ranges::find_if(out, [&](std::int32_t token) {
+    return static_cast<std::uint32_t>(token) >= rule.vocabulary;
+  });
+  return bad_data(name, ErrorCode::kInvalid,
+                  "token " +
+                      std::to_string(rule.first + static_cast<std::uint64_t>(wrong - out.begin())) +
+                      " is " + std::to_string(static_cast<std::uint32_t>(*wrong)) +
+                      "; must be below spec.training.model.gpt.vocabularySize (" +
+                      std::to_string(rule.vocabulary) + ")");
 }
 
 Result<std::shared_ptr<const TokenShards>> TokenShards::open(const TokenSource& source) {
@@ -106,17 +125,10 @@ Status TokenShards::add(const std::string& path, Sha256& hash) {
       shards_.emplace_back(Shard{path, std::move(file.fd), file.stamp, header, size_});
   size_ += header.tokens;
   std::vector<std::int32_t> tokens(std::min<std::uint64_t>(kPieceTokens, header.tokens));
-  std::vector<std::byte> bytes;
   for (std::uint64_t first = 0; first < header.tokens; first += tokens.size()) {
     tokens.resize(std::min<std::uint64_t>(tokens.size(), header.tokens - first));
     MUSTER_RETURN_IF_ERROR(read_piece(shard, first, tokens));
-    bytes.clear();
-    for (const std::int32_t token : tokens) {
-      for (int shift = 0; shift < 32; shift += 8) {
-        bytes.push_back(static_cast<std::byte>(token >> shift & 0xff));
-      }
-    }
-    hash.update(bytes);
+    hash.update(std::as_bytes(std::span(tokens)));
   }
   return {};
 }

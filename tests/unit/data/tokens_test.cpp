@@ -186,6 +186,29 @@ TEST_CASE("a token out of the vocabulary is refused with its file and place, bef
   CHECK(load_tokens(source)->count == 5001);
 }
 
+TEST_CASE("of several tokens out of the vocabulary the first is told, also one that is no int") {
+  for (const int width : {2, 4}) {
+    CAPTURE(width);
+    Tokens tokens = counted(50);
+    tokens[17] = width == 2 ? 60'000 : 0xfffffffe;
+    tokens[18] = 65'535;
+    Bytes bytes;
+    append_integers(bytes, tokens, width);
+    std::vector<std::int32_t> out(tokens.size());
+    const TokenRule rule{static_cast<std::size_t>(width), 50, 1000};
+    const Status decoded = decode_tokens(bytes, rule, "x", out);
+    REQUIRE_FALSE(decoded);
+    CHECK(decoded.error().message() ==
+          "x: token 1017 is " + std::to_string(tokens[17]) +
+              "; must be below spec.training.model.gpt.vocabularySize (50)");
+    tokens[17] = tokens[18] = 49;
+    bytes.clear();
+    append_integers(bytes, tokens, width);
+    REQUIRE(decode_tokens(bytes, rule, "x", out));
+    CHECK(out == std::vector<std::int32_t>(tokens.begin(), tokens.end()));
+  }
+}
+
 TEST_CASE(
     "too few tokens for a sample, and shards that cannot be read, are refused by their path") {
   const TempDirectory directory;
