@@ -4,7 +4,6 @@
 #include <span>
 
 #include "common/check.h"
-#include "worker/data/file.h"
 #include "worker/data/idx.h"
 #include "worker/data/picture_files.h"
 #include "worker/data/table_file.h"
@@ -12,9 +11,10 @@
 
 namespace muster::data {
 
-Result<Dataset> load_dataset(const DatasetPaths& paths) {
-  MUSTER_ASSIGN_OR_RETURN(IdxArray images, read_idx(paths.images, IdxKind::kImages));
-  MUSTER_ASSIGN_OR_RETURN(IdxArray labels, read_idx(paths.labels, IdxKind::kLabels));
+Result<Dataset> load_dataset(const DatasetPaths& paths, std::uint64_t most_memory) {
+  MUSTER_ASSIGN_OR_RETURN(IdxArray images, read_idx(paths.images, IdxKind::kImages, most_memory));
+  MUSTER_ASSIGN_OR_RETURN(IdxArray labels, read_idx(paths.labels, IdxKind::kLabels,
+                                                    most_memory - images.values.size()));
   Dataset dataset;
   dataset.count = images.shape.front();
   dataset.features = images.values.size() / dataset.count;
@@ -33,8 +33,9 @@ Result<Dataset> load_dataset(const DatasetPaths& paths) {
   return dataset;
 }
 
-Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train) {
-  MUSTER_ASSIGN_OR_RETURN(Dataset test, load_dataset(paths));
+Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train,
+                                  std::uint64_t most_memory) {
+  MUSTER_ASSIGN_OR_RETURN(Dataset test, load_dataset(paths, most_memory));
   if (test.features != train.features) {
     return bad_data(paths.images, ErrorCode::kInvalid,
                     "its images have " + std::to_string(test.features) +

@@ -11,6 +11,7 @@
 
 #include "common/result.h"
 #include "common/sha256.h"
+#include "worker/data/file.h"
 #include "worker/data/table_column.h"
 
 namespace muster::data {
@@ -58,12 +59,14 @@ struct DatasetPaths {
   std::string images, labels;
 };
 
-/// Reads a training set.  Errors: one sentence that names the file; exit code kData, or kDisk where
-/// the system could not read it.  Blocks: on the disk.
-Result<Dataset> load_dataset(const DatasetPaths& paths);
+/// Reads a training set, which may take `most_memory`.  Errors: one sentence that names the file;
+/// exit code kData, kDisk where the system could not read it, or that of check_memory_for().
+/// Blocks: on the disk.
+Result<Dataset> load_dataset(const DatasetPaths& paths, std::uint64_t most_memory = kAnyMemory);
 
 /// Reads the test set that belongs to `train`: the same features, no label that `train` lacks.
-Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train);
+Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& train,
+                                  std::uint64_t most_memory = kAnyMemory);
 
 /// The values of an image, in memory or read into `buffer`.  Shape: (samples.features).
 /// Requires that the samples are images.  Errors, Blocks: as PictureFiles::read; none of what is in

@@ -72,13 +72,25 @@ Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t
   return filled;
 }
 
-Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes) {
+Status check_memory_for(const std::string& path, std::uint64_t needs, std::uint64_t most) {
+  if (needs <= most) return {};
+  return Error(ErrorCode::kTooLarge, path + ": takes " + std::to_string(needs) +
+                                         " bytes of memory, of which this process has " +
+                                         std::to_string(most) +
+                                         " left; spec.worker.resources.memory must be more for "
+                                         "each process")
+      .with_exit_code(contract::exit_code::kInvalidSpec);
+}
+
+Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes,
+                                            std::uint64_t most_memory) {
   MUSTER_ASSIGN_OR_RETURN(const RegularFile file, open_regular(path));
   if (file.stamp.bytes > max_bytes) {
     return bad_data(path, ErrorCode::kTooLarge,
                     "has " + std::to_string(file.stamp.bytes) + " bytes; at most " +
                         std::to_string(max_bytes) + " are read");
   }
+  MUSTER_RETURN_IF_ERROR(check_memory_for(path, file.stamp.bytes, most_memory));
   std::vector<std::uint8_t> bytes(file.stamp.bytes);
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.fd.get(), 0, bytes, path));
   bytes.resize(got);

@@ -45,10 +45,18 @@ Result<FileStamp> stamp_of(int fd, const std::string& path);
 Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t> out,
                             const std::string& path);
 
-/// The bytes of a regular file of at most `max_bytes`.
+/// Memory that the content of a file may take, where nobody knows how much there is.
+inline constexpr std::uint64_t kAnyMemory = UINT64_MAX;
+
+/// Before a file's content takes `needs` bytes of memory, of which there are `most`.
+/// Errors: kTooLarge with the path, exit code kInvalidSpec.
+Status check_memory_for(const std::string& path, std::uint64_t needs, std::uint64_t most);
+
+/// The bytes of a regular file of at most `max_bytes`, which may take `most_memory`.
 /// Errors: kNotFound, kIo (with strerror), kInvalid, kTooLarge; each names the path and has an exit
 /// code.  Blocks: on the disk.
-Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes);
+Result<std::vector<std::uint8_t>> read_file(const std::string& path, std::size_t max_bytes,
+                                            std::uint64_t most_memory = kAnyMemory);
 
 /// What is wrong with the content of a file, or with the file: "<path>: <message>", exit code
 /// kData.

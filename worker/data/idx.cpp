@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "worker/data/file.h"
 #include "worker/data/gzip.h"
 
 namespace muster::data {
@@ -85,7 +84,7 @@ std::string described(const Header& header) {
 }
 
 Result<IdxArray> parse_gzip(std::span<const std::uint8_t> file, IdxKind kind,
-                            const std::string& name) {
+                            const std::string& name, std::uint64_t most_memory) {
   GzipStream stream(file, name);
   std::uint8_t head[16];
   std::span<std::uint8_t> magic(head, 4);
@@ -103,6 +102,7 @@ Result<IdxArray> parse_gzip(std::span<const std::uint8_t> file, IdxKind kind,
                     "its header says " + described(header) + ", more than a gzip file of " +
                         std::to_string(file.size()) + " bytes can hold");
   }
+  MUSTER_RETURN_IF_ERROR(check_memory_for(name, file.size() + header.values, most_memory));
   IdxArray array{header.shape, std::vector<std::uint8_t>(header.values)};
   MUSTER_ASSIGN_OR_RETURN(const std::size_t got, stream.read(array.values));
   if (got != header.values) {
@@ -132,17 +132,18 @@ Result<IdxArray> parse_plain(std::vector<std::uint8_t> file, IdxKind kind,
 
 }  // namespace
 
-Result<IdxArray> parse_idx(std::vector<std::uint8_t> file, IdxKind kind, const std::string& name) {
+Result<IdxArray> parse_idx(std::vector<std::uint8_t> file, IdxKind kind, const std::string& name,
+                           std::uint64_t most_memory) {
   if (file.empty()) {
     return bad_data(name, ErrorCode::kInvalid, "is empty; must be an IDX file, plain or gzip");
   }
-  if (is_gzip(file)) return parse_gzip(file, kind, name);
+  if (is_gzip(file)) return parse_gzip(file, kind, name, most_memory);
   return parse_plain(std::move(file), kind, name);
 }
 
-Result<IdxArray> read_idx(const std::string& path, IdxKind kind) {
-  MUSTER_ASSIGN_OR_RETURN(auto file, read_file(path, kMaxIdxBytes));
-  return parse_idx(std::move(file), kind, path);
+Result<IdxArray> read_idx(const std::string& path, IdxKind kind, std::uint64_t most_memory) {
+  MUSTER_ASSIGN_OR_RETURN(auto file, read_file(path, kMaxIdxBytes, most_memory));
+  return parse_idx(std::move(file), kind, path, most_memory);
 }
 
 }  // namespace muster::data

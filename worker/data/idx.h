@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "worker/data/file.h"
 
 namespace muster::data {
 
@@ -27,11 +28,15 @@ struct IdxArray {
   std::vector<std::uint8_t> values;  ///< row-major, product of shape
 };
 
-/// Decodes the content of a file; `name` stands in front of every error.
-/// Errors: kInvalid, kCorrupt or kTooLarge, one sentence with what would be right, exit code kData.
-Result<IdxArray> parse_idx(std::vector<std::uint8_t> file, IdxKind kind, const std::string& name);
+/// Decodes the content of a file; `name` stands in front of every error. Packed and decoded it may
+/// take `most_memory` together.
+/// Errors: kInvalid, kCorrupt or kTooLarge, one sentence with what would be right, exit code kData;
+/// those of check_memory_for().
+Result<IdxArray> parse_idx(std::vector<std::uint8_t> file, IdxKind kind, const std::string& name,
+                           std::uint64_t most_memory = kAnyMemory);
 
 /// parse_idx of a file on disk.  Errors: also kNotFound, kIo.  Blocks: on the disk.
-Result<IdxArray> read_idx(const std::string& path, IdxKind kind);
+Result<IdxArray> read_idx(const std::string& path, IdxKind kind,
+                          std::uint64_t most_memory = kAnyMemory);
 
 }  // namespace muster::data

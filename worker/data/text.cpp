@@ -7,9 +7,9 @@
 
 namespace muster::data {
 
-Result<Dataset> load_text(const std::string& path, std::size_t context) {
+Result<Dataset> load_text(const std::string& path, std::size_t context, std::uint64_t most_memory) {
   MUSTER_CHECK(context >= 1);
-  MUSTER_ASSIGN_OR_RETURN(auto file, read_file(path, kMaxTextBytes));
+  MUSTER_ASSIGN_OR_RETURN(auto file, read_file(path, kMaxTextBytes, most_memory));
   if (file.size() <= context) {
     const std::string found =
         file.empty() ? "is empty" : "has " + std::to_string(file.size()) + " bytes";

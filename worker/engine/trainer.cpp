@@ -129,8 +129,13 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
   const auto room = [&](std::uint64_t held) {
     return config_.most_data_held - std::min(config_.most_data_held, held);
   };
+  // For what cannot stay in its files, as an IDX file or a text.
+  const std::uint64_t memory =
+      config_.memory_bytes == 0
+          ? data::kAnyMemory
+          : config_.memory_bytes - std::min(config_.memory_bytes, train_.memory());
   const auto context = [&] { return static_cast<std::size_t>(config_.gpt->context_length); };
-  if (!source.text.empty()) return data::load_text(absolute(source.text), context());
+  if (!source.text.empty()) return data::load_text(absolute(source.text), context(), memory);
   if (!source.shards.empty()) {
     data::TokenSource tokens{
         {}, static_cast<std::uint32_t>(config_.gpt->vocabulary_size), context()};
@@ -159,8 +164,8 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
                                      : data::load_test_image_folder(folder, train_);
   }
   const data::DatasetPaths paths{absolute(source.images), absolute(source.labels)};
-  if (&source == &config_.train) return data::load_dataset(paths);
-  MUSTER_ASSIGN_OR_RETURN(data::Dataset test, data::load_test_dataset(paths, train_));
+  if (&source == &config_.train) return data::load_dataset(paths, memory);
+  MUSTER_ASSIGN_OR_RETURN(data::Dataset test, data::load_test_dataset(paths, train_, memory));
   if (config_.cnn && (test.height != train_.height || test.width != train_.width)) {
     return Error(ErrorCode::kInvalid, paths.images + ": its images are " + size_of(test) +
                                           ", those of the training set " + size_of(train_) +

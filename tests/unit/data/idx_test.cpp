@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 #include "common/contract.h"
 #include "common/rng.h"
 #include "tests/test_main.h"
@@ -102,6 +104,29 @@ TEST_CASE("a gzip file with any flipped bit beyond its header is refused or deco
     const auto read = parse_idx(damaged, IdxKind::kImages, "x");
     if (read) CHECK(read->values == values);
   }
+}
+
+TEST_CASE("a file that takes more memory than there is for it is refused before it is read") {
+  const TempDirectory directory;
+  const std::string path = directory / "images";
+  const Bytes plain = idx_bytes({3, 2, 2}, kTwelve), packed = gzip_bytes(plain);
+  for (const bool is_packed : {false, true}) {
+    CAPTURE(is_packed);
+    write_bytes(path, is_packed ? packed : plain);
+    // Of a packed one both are there at once.
+    const std::uint64_t takes = is_packed ? packed.size() + kTwelve.size() : plain.size();
+    REQUIRE(read_idx(path, IdxKind::kImages, takes));
+    const auto refused = read_idx(path, IdxKind::kImages, takes - 1);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
+    CHECK(refused.error().message() ==
+          path + ": takes " + std::to_string(takes) +
+              " bytes of memory, of which this process has " + std::to_string(takes - 1) +
+              " left; spec.worker.resources.memory must be more for each process");
+  }
+  // Without blocks on the disk: nobody takes memory for what is not looked at.
+  std::filesystem::resize_file(path, std::uint64_t{3} << 30);
+  CHECK(has(read_idx(path, IdxKind::kImages, 1 << 20).error().message(), "takes 3221225472 bytes"));
 }
 
 TEST_CASE("files that are not there or no files are named") {

@@ -20,6 +20,7 @@
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/ranks.h"
+#include "tests/unit/engine/reference_state.h"
 #include "tests/unit/engine/run_files.h"
 #include "worker/comm/shared_communicator.h"
 #include "worker/data/dataset.h"
@@ -894,6 +895,29 @@ TEST_CASE("a batch larger than the data is refused") {
   run.config.batch_size = 2048;
   CHECK(run.errors()[0].exit_code() == contract::exit_code::kInvalidSpec);
   CHECK(run.errors()[0].message().find("spec.training.batchSize: is 2048, but") == 0);
+}
+
+TEST_CASE("data that take more memory than the process may have are refused by their file") {
+  Run run;
+  const auto refused = [&](std::size_t memory) {
+    run.config.memory_bytes = memory;
+    const Error error = run.errors()[0];
+    CHECK(error.exit_code() == contract::exit_code::kInvalidSpec);
+    return error.message();
+  };
+  CHECK(refused(100'000) ==
+        "examples/data/digits-train-images.idx.gz: takes 127410 bytes of memory, of which this "
+        "process has 100000 left; spec.worker.resources.memory must be more for each process");
+  CHECK(
+      refused(127'410 + 1).starts_with("spec.training.model: each of 1 processes needs at least"));
+  // Of what the test set would take the training set has some.
+  run.config = test::small_gpt(1);
+  run.config.data_root = "examples/data";
+  run.config.test = run.config.train;
+  run.config.has_test = true;
+  CHECK(refused(111'540 + 7) ==
+        "examples/data/shakespeare-test.txt: takes 111540 bytes of memory, of which this process "
+        "has 7 left; spec.worker.resources.memory must be more for each process");
 }
 
 TEST_CASE("a spare without a logical rank and without test data follows to the same model") {
