@@ -16,7 +16,7 @@ constexpr std::size_t kBlocksAtOnce = 256;
 
 using Parts = std::vector<std::vector<BlockPart>>;
 
-/// By block, which process makes its item: one of those that have parts of it, in turn.
+/// By block.
 std::vector<std::size_t> makers_of(const Parts& parts) {
   std::vector<std::vector<std::size_t>> owners;
   for (std::size_t place = 0; place < parts.size(); ++place) {
@@ -52,29 +52,27 @@ std::span<const BlockPart> parts_of(const std::vector<BlockPart>& of_place, cons
 }
 
 /// Brings the parts of a batch to those who make its blocks.
-Status bring_together(const Parts& parts, const std::vector<std::size_t>& makers,
-                      const BlockItem& item, comm::Communicator& group, std::uint64_t stamp,
-                      MonoTime deadline, Batch& batch) {
+Status bring_together(const BlockPlan& plan, const BlockItem& item, comm::Communicator& group,
+                      std::uint64_t stamp, MonoTime deadline, Batch& batch) {
+  const Parts& parts = plan.parts;
   const auto own = static_cast<std::size_t>(group.rank());
   std::vector<std::vector<float>> sent(parts.size()), received(parts.size());
-  bool is_any_moved = false;
   for (std::size_t place = 0; place < parts.size(); ++place) {
     for (const BlockPart& part : parts_of(parts[place], batch)) {
-      const std::size_t maker = makers[part.block], size = part.in_block.size();
+      const std::size_t maker = plan.makers[part.block], size = part.in_block.size();
       auto& of_block = batch.sizes[part.block - batch.first];
       of_block = std::max(of_block, part.in_block.end);
-      is_any_moved = is_any_moved || place != maker;
       if (place == own && maker == own) {
         item.read(part.own, std::span(batch.at(part), size));
       } else if (place == own) {
         sent[maker].resize(sent[maker].size() + size);
         item.read(part.own, std::span(sent[maker]).last(size));
-      } else if (maker == own) {
+      } else {
         received[place].resize(received[place].size() + size);
       }
     }
   }
-  if (!is_any_moved) return {};
+  if (!plan.is_moved[batch.first / kBlocksAtOnce]) return {};
   std::vector<std::span<const std::byte>> sends;
   std::vector<std::span<std::byte>> receives;
   for (std::size_t place = 0; place < parts.size(); ++place) {
@@ -85,7 +83,7 @@ Status bring_together(const Parts& parts, const std::vector<std::size_t>& makers
   for (std::size_t place = 0; place < parts.size(); ++place) {
     const float* from = received[place].data();
     for (const BlockPart& part : parts_of(parts[place], batch)) {
-      if (place == own || makers[part.block] != own) continue;
+      if (place == own) continue;
       std::copy_n(from, part.in_block.size(), batch.at(part));
       from += part.in_block.size();
     }
@@ -141,22 +139,40 @@ Parts owned_parts(const Parts& parts, const std::vector<Ownership>& by_place) {
   return owned;
 }
 
-Result<std::vector<std::byte>> gather_items(const Parts& parts, const BlockItem& item,
+BlockPlan plan_blocks(Parts parts, int own) {
+  BlockPlan plan;
+  plan.makers = makers_of(parts);
+  plan.is_moved.resize((plan.makers.size() + kBlocksAtOnce - 1) / kBlocksAtOnce);
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    const bool is_own = place == static_cast<std::size_t>(own);
+    auto& needed = plan.parts.emplace_back();
+    for (const BlockPart& part : parts[place]) {
+      const std::size_t maker = plan.makers[part.block];
+      if (place != maker) plan.is_moved[part.block / kBlocksAtOnce] = true;
+      if (is_own || maker == static_cast<std::size_t>(own)) needed.push_back(part);
+    }
+    needed.shrink_to_fit();
+    parts[place] = {};
+  }
+  return plan;
+}
+
+Result<std::vector<std::byte>> gather_items(const BlockPlan& plan, const BlockItem& item,
                                             comm::Communicator& group, std::uint64_t stamp,
                                             MonoTime deadline) {
   const auto own = static_cast<std::size_t>(group.rank());
-  const std::vector<std::size_t> makers = makers_of(parts);
-  const std::size_t blocks = makers.size();
-  std::vector<std::size_t> offsets(parts.size() + 1);
+  const std::vector<std::size_t>& makers = plan.makers;
+  const std::size_t blocks = makers.size(), places = plan.parts.size();
+  std::vector<std::size_t> offsets(places + 1);
   for (const std::size_t maker : makers) offsets[maker + 1] += item.bytes;
-  for (std::size_t place = 0; place < parts.size(); ++place) offsets[place + 1] += offsets[place];
+  for (std::size_t place = 0; place < places; ++place) offsets[place + 1] += offsets[place];
   std::vector<std::byte> told(blocks * item.bytes), items(blocks * item.bytes);
   std::byte* to = told.data() + offsets[own];
   for (std::size_t first = 0; first < blocks; first += kBlocksAtOnce) {
     Batch batch{first, std::min(first + kBlocksAtOnce, blocks)};
     batch.elements.resize((batch.last - first) * kBlock);
     batch.sizes.resize(batch.last - first);
-    MUSTER_RETURN_IF_ERROR(bring_together(parts, makers, item, group, stamp, deadline, batch));
+    MUSTER_RETURN_IF_ERROR(bring_together(plan, item, group, stamp, deadline, batch));
     for (std::size_t block = first; block < batch.last; ++block) {
       if (makers[block] != own) continue;
       const auto elements = std::span(batch.elements).subspan((block - first) * kBlock);

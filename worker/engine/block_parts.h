@@ -33,6 +33,18 @@ std::vector<std::vector<BlockPart>> block_parts(const StagePlan& plan, const Mod
 std::vector<std::vector<BlockPart>> owned_parts(const std::vector<std::vector<BlockPart>>& parts,
                                                 const std::vector<Ownership>& by_place);
 
+/// Who makes which items, as one process needs to know it: made once for as long as each has what
+/// it has.
+struct BlockPlan {
+  /// By place: of this process all its parts, of the others those of blocks whose items it makes.
+  std::vector<std::vector<BlockPart>> parts;
+  std::vector<std::size_t> makers;  ///< by block: one of those that have parts of it, in turn
+  std::vector<bool> is_moved;       ///< by batch of blocks: whether anybody sends any of it
+};
+
+/// Of the parts of all places, each of the blocks of which has one.
+BlockPlan plan_blocks(std::vector<std::vector<BlockPart>> parts, int own);
+
 /// How an item is made of a block, and where a process's own elements are read.
 struct BlockItem {
   std::size_t bytes = 0;
@@ -40,9 +52,10 @@ struct BlockItem {
   std::function<void(std::size_t first, std::span<float> elements)> read;
 };
 
-/// The items of all blocks, on every process of `group`. Blocks and errors: as comm::all_gather.
-Result<std::vector<std::byte>> gather_items(const std::vector<std::vector<BlockPart>>& parts,
-                                            const BlockItem& item, comm::Communicator& group,
-                                            std::uint64_t stamp, MonoTime deadline);
+/// The items of all blocks, on every process of `group`, where `plan` is of its place. Blocks and
+/// errors: as comm::all_gather.
+Result<std::vector<std::byte>> gather_items(const BlockPlan& plan, const BlockItem& item,
+                                            comm::Communicator& group, std::uint64_t stamp,
+                                            MonoTime deadline);
 
 }  // namespace muster::engine

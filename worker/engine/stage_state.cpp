@@ -60,16 +60,14 @@ Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const flo
   item.read = [&](std::size_t first, std::span<float> elements) {
     std::copy_n(values.data() + first, elements.size(), elements.data());
   };
-  MUSTER_ASSIGN_OR_RETURN(const auto items,
-                          gather_items(block_parts(group.plan, group.whole, group.whole.values()),
-                                       item, group.processes, meeting.stamp, meeting.deadline));
+  MUSTER_ASSIGN_OR_RETURN(const auto items, gather_items(group.hashed, item, group.processes,
+                                                         meeting.stamp, meeting.deadline));
   std::vector<Sha256Digest> digests(items.size() / sizeof(Sha256Digest));
   std::memcpy(digests.data(), items.data(), items.size());
   return combine(digests);
 }
 
-Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockPart>>& parts,
-                                            comm::Communicator& processes,
+Result<std::vector<float>> squares_of_parts(const BlockPlan& plan, comm::Communicator& processes,
                                             kernels::cpu::Context& context,
                                             std::span<const Gradient> gradients,
                                             const Meeting& meeting) {
@@ -87,7 +85,7 @@ Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockP
     read_gradients(ascending, first, elements);
   };
   MUSTER_ASSIGN_OR_RETURN(const auto items,
-                          gather_items(parts, item, processes, meeting.stamp, meeting.deadline));
+                          gather_items(plan, item, processes, meeting.stamp, meeting.deadline));
   std::vector<float> squares(items.size() / sizeof(float));
   std::memcpy(squares.data(), items.data(), items.size());
   return squares;

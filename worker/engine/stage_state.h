@@ -26,6 +26,7 @@ struct StageGroup {
   const ModelShape& whole;
   const StagePlan& plan;
   comm::Communicator& processes;
+  const BlockPlan& hashed;  ///< who hashes which of all values
   int place() const { return processes.rank(); }
   int stage() const { return place() / plan.slices; }
   const ModelShape& shape() const { return plan.part(place()); }
@@ -45,10 +46,9 @@ Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const flo
                                     const Meeting& meeting);
 
 /// Each block's sum of squares, as the owners of blocks make them where the model is not split.
-/// `parts` are by rank in `processes` of the whole model's trained elements, and `gradients` of all
-/// that this process has of them, in any order.  Shape: (ceil(trained / 4096)).
-Result<std::vector<float>> squares_of_parts(const std::vector<std::vector<BlockPart>>& parts,
-                                            comm::Communicator& processes,
+/// `plan` is of the whole model's trained elements between `processes`, and `gradients` of all that
+/// this process has of them, in any order.  Shape: (ceil(trained / 4096)).
+Result<std::vector<float>> squares_of_parts(const BlockPlan& plan, comm::Communicator& processes,
                                             kernels::cpu::Context& context,
                                             std::span<const Gradient> gradients,
                                             const Meeting& meeting);

@@ -151,19 +151,21 @@ double Trainer::part_ranks() const {
 /// Who makes the squares of which blocks. With shards nobody has the gradients of all of its part,
 /// and all copies make them together.
 void Trainer::plan_squares() {
-  square_parts_ = block_parts(*plan_, whole_, whole_.parameters());
-  if (!is_sharded()) return;
-  std::vector<Ownership> by_place;
-  for (int place = 0; place < plan_->places(); ++place) {
-    by_place.emplace_back(buckets_of(plan_->part(place)), weights_);
+  auto parts = block_parts(*plan_, whole_, whole_.parameters());
+  if (is_sharded()) {
+    std::vector<Ownership> by_place;
+    for (int place = 0; place < plan_->places(); ++place) {
+      by_place.emplace_back(buckets_of(plan_->part(place)), weights_);
+    }
+    parts = owned_parts(parts, by_place);
   }
-  square_parts_ = owned_parts(square_parts_, by_place);
+  squared_blocks_ = plan_blocks(std::move(parts), (is_sharded() ? members_ : group_)->rank());
 }
 
 Result<std::vector<float>> Trainer::squares_of_model(std::uint64_t stamp) {
-  return is_sharded() ? squares_of_parts(square_parts_, *members_, context_,
+  return is_sharded() ? squares_of_parts(squared_blocks_, *members_, context_,
                                          exchange_->owned_gradients(), meeting(stamp))
-                      : squares_of_parts(square_parts_, *group_, context_, exchange_->gradients(),
+                      : squares_of_parts(squared_blocks_, *group_, context_, exchange_->gradients(),
                                          meeting(stamp));
 }
 

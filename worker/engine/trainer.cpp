@@ -294,6 +294,9 @@ Status Trainer::prepare() {
   loader_.emplace(
       data::LoaderOptions{config_.seed, train_.count, config_.logical_ranks, config_.batch_size});
   MUSTER_RETURN_IF_ERROR(check_memory());
+  if (plan_) {
+    hashed_blocks_ = plan_blocks(block_parts(*plan_, whole_, whole_.values()), config_.place);
+  }
   parameters_.resize(shape_.values());
   // What is wrong with them is known before anybody waits for others.
   if (!config_.pretrained.empty()) MUSTER_RETURN_IF_ERROR(begin_parameters());

@@ -164,7 +164,7 @@ class Trainer {
   // stages.cpp: what is different where several processes have one copy of the model
   bool is_split() const { return config_.group_size() > 1; }
   bool is_first_in_group() const { return config_.place == 0; }
-  StageGroup stage_group() const { return {whole_, *plan_, *group_}; }
+  StageGroup stage_group() const { return {whole_, *plan_, *group_, hashed_blocks_}; }
   Meeting meeting(std::uint64_t stamp) const { return {stamp, long_deadline()}; }
   /// Of all copies.
   comm::Communicator& all_processes() { return is_split() ? *members_ : *communicator_; }
@@ -372,10 +372,11 @@ class Trainer {
   std::array<float, kTailSize> tail_{};  ///< summed with it
 
   // Only where the model is split.
-  std::optional<PipelineStage> stage_;                ///< what computes
-  std::vector<RankRange> stage_nodes_;                ///< those that it was made for
-  std::vector<std::vector<BlockPart>> square_parts_;  ///< where the gradient is clipped
-  std::vector<float> block_squares_;                  ///< of the gradient of all stages
+  std::optional<PipelineStage> stage_;  ///< what computes
+  std::vector<RankRange> stage_nodes_;  ///< those that it was made for
+  BlockPlan squared_blocks_;            ///< where the gradient is clipped
+  std::vector<float> block_squares_;    ///< of the gradient of all stages
+  BlockPlan hashed_blocks_;
 
   /// Only where the model is split or the optimiser's state is sharded: set while this process has
   /// all it needs for an update and does not know yet that the others have, too: where it stands

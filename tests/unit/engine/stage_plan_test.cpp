@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "tests/unit/engine/ranks.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/stage_state.h"
 
@@ -188,6 +189,44 @@ TEST_CASE("slices count every value of the model once, and first values are thos
   const auto divided = plan_stages(block, 1, 2)->part(0).parameters();
   const std::size_t embedded = block.layers()[1].weight;
   CHECK(divided - embedded < (block.parameters() - embedded) * 11 / 20);
+}
+
+TEST_CASE("processes with parts of a model know of those whose items they make, and hash as one") {
+  // More blocks than are moved at once.
+  const ModelShape whole = ModelShape::gpt({6, 4, 128, 16}, 256);
+  std::vector<float> values(whole.values());
+  initialise(whole, 7, values);
+  const Sha256Digest right = combine(block_digests(values));
+  for (const auto& [stages, slices] : {std::pair(1, 1), std::pair(3, 1), std::pair(2, 2)}) {
+    CAPTURE(stages);
+    const StagePlan plan = *plan_stages(whole, stages, slices);
+    const auto parts = block_parts(plan, whole, whole.values());
+    std::size_t all = 0, known = 0, kept_at_home = 0;
+    for (int own = 0; own < plan.places(); ++own) {
+      const auto at = static_cast<std::size_t>(own);
+      const BlockPlan blocks = plan_blocks(parts, own);
+      all += parts[at].size();
+      REQUIRE(blocks.parts.size() == parts.size());
+      CHECK(blocks.parts[at].size() == parts[at].size());
+      for (const auto& of_place : blocks.parts) known += of_place.size();
+      for (const BlockPart& part : parts[at])
+        kept_at_home += blocks.makers[part.block] == at ? 1 : 0;
+    }
+    // A part that is moved two know of: who has it, and who makes something of it.
+    CHECK(known == 2 * all - kept_at_home);
+    test::on_all_ranks(plan.places(), [&](comm::Communicator& processes) {
+      const ModelShape& part = plan.part(processes.rank());
+      std::vector<float> own(part.values());
+      initialise(part, 7, own);
+      const BlockPlan blocks = plan_blocks(parts, processes.rank());
+      for (const std::uint64_t stamp : {1, 2}) {
+        const Meeting meeting{stamp, SystemClock().mono_now() + seconds(60)};
+        const auto hash = hash_of_stages({whole, plan, processes, blocks}, own, meeting);
+        REQUIRE(hash.has_value());
+        CHECK(*hash == right);
+      }
+    });
+  }
 }
 
 TEST_CASE("layers that cannot be divided evenly are refused by the field's name") {
