@@ -130,8 +130,9 @@ void add_run(CLI::App& app, RunOptions& options, bool& is_quiet) {
          "last)")
       ->type_name("N")
       ->check(muster::cli::whole_number(0, std::uint64_t{1} << 40));
-  run->add_option("--log-level", options.local.log_level,
-                  "level of the workers' logs (default info)")
+  run->add_option(
+         "--log-level", options.local.log_level,
+         "level of the workers' logs (default info); debug shows the operator's on stderr, too")
       ->type_name("LEVEL")
       ->check(muster::cli::one_of({"debug", "info", "warning", "error"}));
   run->add_option("--metrics-port", options.local.metrics_port,
@@ -343,7 +344,7 @@ int main(int argc, char** argv) {
 
   const bool is_debug = options.local.log_level == "debug";
   muster::configure_log(is_debug ? muster::LogLevel::kDebug : muster::LogLevel::kError,
-                        {{"component", "muster-run"}});
+                        {{"component", "muster-run"}}, muster::OnStillReader::kDrops);
   options.view = is_quiet                ? ViewMode::kQuiet
                  : isatty(STDERR_FILENO) ? ViewMode::kTerminal
                                          : ViewMode::kLines;

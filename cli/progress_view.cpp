@@ -21,6 +21,19 @@ bool is_writable(std::FILE* file, milliseconds patience) {
   if (polled.fd < 0) return true;  // it is memory
   return ::poll(&polled, 1, static_cast<int>(patience.count())) == 1;
 }
+
+/// Whether `piece` was taken. Asks and writes under the lock of `file`, as the log does: another
+/// thread may have filled the pipe since it was asked last.
+bool write_unless_full(std::FILE* file, std::string_view piece) {
+  ::flockfile(file);
+  const bool is_taken = is_writable(file, milliseconds(0));
+  if (is_taken) {
+    std::fwrite(piece.data(), 1, piece.size(), file);
+    std::fflush(file);
+  }
+  ::funlockfile(file);
+  return is_taken;
+}
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -90,11 +103,10 @@ void ProgressView::end_line() {
 
 void ProgressView::write(std::string_view text) {
   while (!text.empty()) {
-    is_stuck_ = !is_writable(file_, is_stuck_ ? milliseconds(0) : kReaderPatience);
-    if (is_stuck_) return;
     const std::string_view piece = text.substr(0, kPieceBytes);
-    std::fwrite(piece.data(), 1, piece.size(), file_);
-    std::fflush(file_);
+    is_stuck_ = !is_writable(file_, is_stuck_ ? milliseconds(0) : kReaderPatience) ||
+                !write_unless_full(file_, piece);
+    if (is_stuck_) return;
     text.remove_prefix(piece.size());
   }
 }

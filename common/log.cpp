@@ -1,8 +1,12 @@
 #include "common/log.h"
 
+#include <poll.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <climits>
+#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -70,6 +74,7 @@ struct LogState {
     return made;
   }();
   std::string always;
+  OnStillReader on_still_reader = OnStillReader::kWaits;
 };
 
 LogState& state() {
@@ -77,10 +82,20 @@ LogState& state() {
   return instance;
 }
 
+/// Asks and writes under the stream's own lock: another thread may be about to fill its pipe.
+void write_unless_full(spdlog::level::level_enum level, const std::string& line) {
+  pollfd out{STDERR_FILENO, POLLOUT, 0};
+  ::flockfile(stderr);
+  if (::poll(&out, 1, 0) == 1) state().logger->log(level, line);
+  ::funlockfile(stderr);
+}
+
 }  // namespace
 
-void configure_log(LogLevel least, std::initializer_list<LogField> always) {
+void configure_log(LogLevel least, std::initializer_list<LogField> always,
+                   OnStillReader on_still_reader) {
   state().logger->set_level(to_spdlog(least));
+  state().on_still_reader = on_still_reader;
   state().always.clear();
   append_fields(state().always, always);
 }
@@ -94,8 +109,13 @@ void log(LogLevel level, std::string_view message, std::initializer_list<LogFiel
   line += "\",\"message\":";
   append_escaped(line, message);
   line += state().always;
+  const std::size_t front = line.size();
   append_fields(line, fields);
+  const bool drops = state().on_still_reader == OnStillReader::kDrops;
+  // With "}" and the line's end: a pipe that takes anything takes so much at once.
+  if (drops && line.size() + 2 > PIPE_BUF) line.resize(front);
   line += '}';
+  if (drops) return write_unless_full(to_spdlog(level), line);
   state().logger->log(to_spdlog(level), line);
 }
 

@@ -12,6 +12,13 @@ namespace muster {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+/// What a line does where the reader of stderr takes nothing more.
+enum class OnStillReader {
+  kWaits,
+  /// It is left out; of one that a pipe might take in parts only, the fields are.
+  kDrops,
+};
+
 /// A value of a log line. Strings are escaped and cut at 1 KiB: they may come from anywhere.
 class LogValue {
  public:
@@ -35,9 +42,11 @@ using LogField = std::pair<std::string_view, LogValue>;
 
 /// Sets the least level written (default kInfo) and the fields put on every line (component, job,
 /// slot). Call once from main before other threads start.
-void configure_log(LogLevel least, std::initializer_list<LogField> always);
+void configure_log(LogLevel least, std::initializer_list<LogField> always,
+                   OnStillReader on_still_reader = OnStillReader::kWaits);
 
-/// Writes {"time":..., "level":..., "message":..., fields...}. Threads: any. Blocks: on stderr.
+/// Writes {"time":..., "level":..., "message":..., fields...}. Threads: any. Blocks: on stderr,
+/// where OnStillReader::kWaits.
 void log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
 
 inline void log_debug(std::string_view message, std::initializer_list<LogField> fields = {}) {

@@ -28,7 +28,8 @@ class Terminal(RunTest):
         self.assertNotIn("killed", report.get("message", ""))
         self.assertEqual(report["checkpointStep"], report["steps"])
 
-    def test_a_reader_of_stderr_that_stands_still_keeps_no_signal_from_being_heard(self):
+    def full_pipe(self):
+        """The end to write to of a pipe that nobody reads and that takes nothing more."""
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         os.set_blocking(writer, False)
@@ -39,20 +40,23 @@ class Terminal(RunTest):
             except BlockingIOError:
                 pass
         os.set_blocking(writer, True)   # it is muster's, too
-        fifo, up = self.fifo()
-        job = self.own_job(f"exec 3> {fifo}; echo up >&3; sleep 1000")
-        with subprocess.Popen([self.muster(), "run", job, "--output", self.path("out")], cwd=self.directory,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writer) as process:
-            os.close(writer)
-            self.addCleanup(process.kill)
-            self.assertEqual(self.fifo_line(up), "up")
-            process.send_signal(signal.SIGTERM)
-            try:
+        return writer
+
+    def test_a_reader_of_stderr_that_stands_still_stops_no_worker_and_keeps_no_signal_from_being_heard(self):
+        for level in ("info", "debug"):   # with debug the operator writes there, too
+            with self.subTest(level=level):
+                writer = self.full_pipe()
+                fifo, up = self.fifo(level)
+                job = self.own_job(f"exec 3> {fifo}; echo up >&3; sleep 1000", name=level)
+                process = subprocess.Popen([self.muster(), "run", job, "--output", self.path("out-" + level), "--log-level", level],
+                                           cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writer)
+                self.addCleanup(process.wait)
+                self.addCleanup(process.kill)
+                os.close(writer)
+                self.assertEqual(self.fifo_line(up), "up")
+                process.send_signal(signal.SIGTERM)
                 self.assertEqual(process.wait(DEADLINE), 130)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        self.assertEqual(self.report("out")["status"], "Interrupted")
+                self.assertEqual(self.report("out-" + level)["status"], "Interrupted")
 
     def test_an_end_that_could_not_be_told_on_stdout_is_an_error(self):
         job = self.own_job("true")

@@ -1,6 +1,7 @@
 #include "common/log.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +89,41 @@ TEST_CASE("what is below the level is not written") {
   });
   REQUIRE(errors.lines.size() == 1);
   CHECK(errors.lines[0].find("\"message\":\"d\"") != std::string::npos);
+}
+
+TEST_CASE("a reader that stands still is not waited for where lines may be left out") {
+  const Ended ended = in_a_process([] {
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK) != 0) _exit(1);
+    const std::string page(4096, 'x');
+    for (const std::size_t piece : {page.size(), std::size_t{1}}) {
+      while (write(ends[1], page.data(), piece) > 0) {
+      }
+    }
+    fcntl(ends[1], F_SETFL, O_WRONLY);
+    dup2(ends[1], STDERR_FILENO);
+    configure_log(LogLevel::kInfo, {}, OnStillReader::kDrops);
+    alarm(10);  // ends whoever waits
+    log_info("nobody reads this");
+  });
+  CHECK(ended.status == 0);
+}
+
+TEST_CASE("a line that a pipe might take in parts goes without its fields, others go as they are") {
+  const std::string long_text(1000, '\n');
+  const Ended ended = in_a_process([&] {
+    configure_log(LogLevel::kInfo, {{"slot", 3}}, OnStillReader::kDrops);
+    log_info("one", {{"long", long_text}});
+    log_info("two", {{"short", "x"}});
+  });
+  REQUIRE(ended.lines.size() == 2);
+  const auto first = parse_json(ended.lines[0]), second = parse_json(ended.lines[1]);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK((*first)["message"] == "one");
+  CHECK((*first)["slot"] == 3);
+  CHECK_FALSE(first->contains("long"));
+  CHECK((*second)["short"] == "x");
 }
 
 TEST_CASE("a broken invariant ends the process and says which and where") {
