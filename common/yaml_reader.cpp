@@ -70,6 +70,11 @@ std::optional<Json> integer(int line, std::string_view text) {
     base = 16, digits = text.substr(2);
   }
   if (base == 0) return std::nullopt;
+  if (base == 10 && digits.size() > 1 && digits[0] == '0') {
+    throw Refusal{line, std::string(text) +
+                            " begins with 0: kubectl reads that as octal, YAML 1.2 as decimal; "
+                            "write it without the 0, as 0o..., or in quotes"};
+  }
   const std::string signed_digits = (negative ? "-" : "") + std::string(digits);
   const auto value = number<std::int64_t>(signed_digits, base);
   if (!value) throw Refusal{line, std::string(text) + " does not fit a 64-bit integer"};

@@ -38,7 +38,10 @@ TEST_CASE("plain scalars have the types of YAML 1.2's core schema") {
       {"3", 3},
       {"-3", -3},
       {"+3", 3},
-      {"007", 7},
+      {"0", 0},
+      {"-0", 0},
+      {"0.5", 0.5},
+      {"00.5", 0.5},
       {"0o17", 15},
       {"0xfF", 255},
       {"9223372036854775807", std::int64_t{9223372036854775807}},
@@ -68,6 +71,7 @@ TEST_CASE("plain scalars have the types of YAML 1.2's core schema") {
       {"'true'", "true"},
       {"\"\"", ""},
       {"\"0.1\"", "0.1"},
+      {"\"007\"", "007"},
       {"!!str 0.1", "0.1"},
       {"[64, '32', x]", Json::array({64, "32", "x"})},
       {"{a: 1, b: {c: [true]}}", Json{{"a", 1}, {"b", {{"c", {true}}}}}},
@@ -121,6 +125,15 @@ TEST_CASE("what is no manifest is refused with the line") {
   // yaml-cpp would end at this byte and lose the rest.
   CHECK(refusal_of("a: 1\n\x04"
                    "b: 2\n") == "job.yaml:2: holds a control character; YAML is text");
+}
+
+TEST_CASE("a number that kubectl reads as another one is refused") {
+  for (const char* number : {"010", "007", "00", "-08", "+064"}) {
+    CHECK(refusal_of("a: 1\nb: " + std::string(number)) ==
+          "job.yaml:2: " + std::string(number) +
+              " begins with 0: kubectl reads that as octal, YAML 1.2 as decimal; write it without "
+              "the 0, as 0o..., or in quotes");
+  }
 }
 
 TEST_CASE("bombs are refused: bytes, aliases, depth") {
