@@ -1,5 +1,7 @@
 #include "cli/tokenize_command.h"
 
+#include <sys/stat.h>
+
 #include "cli/files.h"
 #include "cli/kube_query.h"
 #include "cli/tell.h"
@@ -17,7 +19,17 @@ void append(std::string& bytes, std::uint32_t value, std::size_t width) {
   }
 }
 
+/// A shard takes the place of what has its name, and /dev/null is needed by others.
+Status check_output(const std::string& path) {
+  struct stat there{};
+  if (::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode)) return {};
+  return Error(ErrorCode::kInvalid,
+               path + ": is no regular file; --output must name one, or a new one")
+      .with_exit_code(contract::exit_code::kUsage);
+}
+
 Status tokenize(const TokenizeOptions& options) {
+  MUSTER_RETURN_IF_ERROR(check_output(options.output));
   MUSTER_ASSIGN_OR_RETURN(const auto vocabulary, bpe::Vocabulary::load(options.vocabulary));
   std::vector<std::int32_t> tokens;
   std::uint64_t bytes = 0;

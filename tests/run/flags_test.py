@@ -6,11 +6,13 @@
 
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
 import unittest
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 60
 # What an empty value stands for there: kubectl reads it as not given.
 KUBECTL_READS = {"--namespace", "--context", "--kubeconfig", "--selector"}
@@ -90,6 +92,17 @@ class Flags(unittest.TestCase):
                 file.write(JOB)
             for place in ("/proc/never", os.path.join(directory, "x" * 300)):
                 self.assert_refused(f"{place}: cannot create directory: ", "run", job, "--output", place)
+
+    def test_a_shard_takes_the_place_of_no_device_pipe_or_directory(self):
+        with tempfile.TemporaryDirectory(prefix="muster-flags-") as directory:
+            pipe = os.path.join(directory, "pipe")
+            os.mkfifo(pipe)
+            vocabulary = os.path.join(ROOT, "tests/unit/bpe/vocabulary")
+            for place in (pipe, directory):
+                self.assert_refused(f"{place}: is no regular file; --output must name one", "tokenize", os.path.join(ROOT, "README.md"),
+                                    "--vocabulary", vocabulary, "--output", place)
+            self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+            self.assertEqual(os.listdir(directory), ["pipe"])
 
 
 if __name__ == "__main__":
