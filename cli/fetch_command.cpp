@@ -36,6 +36,11 @@ constexpr std::array kHopeless{"InvalidImageName",     "ErrImageNeverPull",
                                "ImagePullBackOff",     "CreateContainerConfigError",
                                "CreateContainerError", "RunContainerError"};
 
+struct ModelFile {
+  std::string path;  ///< which it is to have
+  std::string part;  ///< where it lies now
+};
+
 class Fetch {
  public:
   Fetch(Kubectl& kubectl, const FetchOptions& options) : kubectl_(kubectl), options_(options) {}
@@ -55,8 +60,8 @@ class Fetch {
   Status copy();
   Status copy_once(FetchedFiles& files);
   Status stream_archive(TarReader& archive, const std::vector<std::string>& names);
-  Status check(const FetchedFiles& files);
-  Result<std::string> check_model(const std::string& path);
+  Status check(FetchedFiles& files);
+  Result<std::string> check_model(const ModelFile& model);
   std::string why_of_another(const FetchedFiles& files) const;
   void delete_ended();
   void delete_pod();
@@ -217,9 +222,9 @@ Status Fetch::copy() {
 }
 
 /// What cannot be the job's is kept under a name that nobody takes for it.
-Error set_aside(const std::string& path, const std::string& why) {
-  const std::string refused = path + ".refused";
-  ::rename(path.c_str(), refused.c_str());
+Error set_aside(const ModelFile& model, const std::string& why) {
+  const std::string refused = model.path + ".refused";
+  ::rename(model.part.c_str(), refused.c_str());
   return Error(ErrorCode::kCorrupt, refused + ": " + why).with_exit_code(codes::kCheckpoint);
 }
 
@@ -227,7 +232,7 @@ Error set_aside(const std::string& path, const std::string& why) {
 std::string Fetch::why_of_another(const FetchedFiles& files) const {
   for (const FetchedFiles::File& file : files.files()) {
     if (!file.name.ends_with("/" + std::string(kManifestFile))) continue;
-    const auto text = read_file(output() + "/" + file.name, kMostManifestBytes);
+    const auto text = read_file(files.path_of(file), kMostManifestBytes);
     const auto manifest = text ? parse_json(*text) : Result<Json>(text.error());
     if (manifest) return told_by_manifest(job_, *manifest);
   }
@@ -235,17 +240,19 @@ std::string Fetch::why_of_another(const FetchedFiles& files) const {
 }
 
 /// What there is to be told of the model beside its name.
-Result<std::string> Fetch::check_model(const std::string& path) {
+Result<std::string> Fetch::check_model(const ModelFile& model) {
   if (plan_.model_sha256.empty()) return std::string();
-  MUSTER_ASSIGN_OR_RETURN(const std::string hash, hash_of_parameters(path));
-  if (hash != plan_.model_sha256) {
-    return set_aside(path, "its parameters have the SHA-256 " + hash + "; the job's status says " +
-                               plan_.model_sha256);
+  const auto hash = hash_of_parameters(model.part);
+  if (!hash && hash.error().code() != ErrorCode::kCorrupt) return hash.error();
+  if (!hash || *hash != plan_.model_sha256) {
+    return set_aside(model, (hash ? "its parameters have the SHA-256 " + *hash
+                                  : std::string("it is no safetensors file")) +
+                                "; the job's status says " + plan_.model_sha256);
   }
-  return "; its parameters have the SHA-256 of the job's status, " + hash;
+  return "; its parameters have the SHA-256 of the job's status, " + *hash;
 }
 
-Status Fetch::check(const FetchedFiles& files) {
+Status Fetch::check(FetchedFiles& files) {
   const FetchedFiles::File* model = nullptr;
   for (const FetchedFiles::File& file : files.files()) {
     if (file.name.ends_with(contract::kModelFile)) model = &file;
@@ -256,11 +263,12 @@ Status Fetch::check(const FetchedFiles& files) {
                                            job_.spec.training->checkpoint->volume_claim_name)
         .with_exit_code(codes::kNoCheckpoint);
   }
-  const std::string path = output() + "/" + model->name;
+  const ModelFile file_of_model{output() + "/" + model->name, files.path_of(*model)};
   if (const std::string why = why_of_another(files); !why.empty()) {
-    return set_aside(path, "is of another job with the same claim: " + why);
+    return set_aside(file_of_model, "is of another job with the same claim: " + why);
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::string verdict, check_model(path));
+  MUSTER_ASSIGN_OR_RETURN(const std::string verdict, check_model(file_of_model));
+  MUSTER_RETURN_IF_ERROR(files.keep());
   for (const FetchedFiles::File& file : files.files()) {
     print(printable(output() + "/" + file.name) + "  " + grouped(file.bytes) + " bytes\n");
   }

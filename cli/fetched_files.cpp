@@ -67,7 +67,7 @@ Status FetchedFiles::data(std::string_view piece) {
   while (!piece.empty()) {
     const ssize_t wrote = ::write(file_.get(), piece.data(), piece.size());
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return os_error(part_of(directory_ + "/" + current_.name), "write", errno);
+    if (wrote < 0) return os_error(path_of(current_), "write", errno);
     piece.remove_prefix(static_cast<std::size_t>(wrote));
   }
   return {};
@@ -75,19 +75,33 @@ Status FetchedFiles::data(std::string_view piece) {
 
 Status FetchedFiles::end_file() {
   if (current_.name.empty()) return {};
-  const std::string path = directory_ + "/" + current_.name;
-  if (::fsync(file_.get()) != 0) return os_error(part_of(path), "sync", errno);
+  if (::fsync(file_.get()) != 0) return os_error(path_of(current_), "sync", errno);
   file_.reset();
-  if (::rename(part_of(path).c_str(), path.c_str()) != 0) return os_error(path, "rename", errno);
   files_.push_back(std::move(current_));
   current_ = {};
   return {};
 }
 
+std::string FetchedFiles::path_of(const File& file) const {
+  return part_of(directory_ + "/" + file.name);
+}
+
+Status FetchedFiles::keep() {
+  for (const File& file : files_) {
+    const std::string path = directory_ + "/" + file.name;
+    if (::rename(path_of(file).c_str(), path.c_str()) != 0) {
+      return place_error(path, "rename", errno);
+    }
+  }
+  is_kept_ = true;
+  return {};
+}
+
 void FetchedFiles::drop() {
-  if (!file_) return;
+  if (file_) ::unlink(path_of(current_).c_str());
   file_.reset();
-  ::unlink(part_of(directory_ + "/" + current_.name).c_str());
+  if (is_kept_) return;
+  for (const File& file : files_) ::unlink(path_of(file).c_str());
 }
 
 Result<std::string> hash_of_parameters(const std::string& path) {

@@ -1,4 +1,5 @@
-// Where `muster fetch` puts what it gets: each file whole or not at all, below one directory.
+// Where `muster fetch` puts what it gets: each file whole or not at all, below one directory. None
+// takes the place of an older one before all have come and are known to be the job's.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class FetchedFiles final : public TarSink {
   FetchedFiles(std::string directory, std::function<std::string(const std::string&)> wants,
                std::string last)
       : directory_(std::move(directory)), wants_(std::move(wants)), last_(std::move(last)) {}
-  /// Removes a file that was not finished.
+  /// Removes what was not kept.
   ~FetchedFiles() override { drop(); }
 
   Status begin_file(const std::string& name, std::int64_t bytes) override;
@@ -31,6 +32,10 @@ class FetchedFiles final : public TarSink {
     std::int64_t bytes = 0;
   };
   const std::vector<File>& files() const { return files_; }
+  /// Where one of files() lies until keep().
+  std::string path_of(const File& file) const;
+  /// Gives files() their names, in the place of what has them. Errors: kIo.
+  Status keep();
   bool has_enough() const { return has_enough_; }
 
  private:
@@ -40,6 +45,7 @@ class FetchedFiles final : public TarSink {
   std::string last_;
   std::vector<File> files_;
   bool has_enough_ = false;
+  bool is_kept_ = false;
   UniqueFd file_;
   File current_;
 };

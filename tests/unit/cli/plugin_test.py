@@ -853,7 +853,7 @@ class FetchTest(PluginTest):
         self.assertEqual(done.returncode, 22)
         self.assertIn("is of another job with the same claim: spec.training.logicalRanks was 8 when it was saved", done.stderr)
         self.assertEqual(sorted(os.listdir(self.path("muster-fetch/digits/step-000000000200"))),
-                         ["manifest.json", "model.safetensors.refused"])
+                         ["model.safetensors.refused"])
         self.assertEqual(len(self.pods_deleted()), 1)
 
     def test_a_moment_without_an_api_server_ends_no_fetch(self):
@@ -889,13 +889,37 @@ class FetchTest(PluginTest):
 
     def test_a_model_with_other_parameters_is_refused(self):
         self.complete()
-        self.write("tar", archive([("model.safetensors", self.model[:-1] + b"\x01")]))
+        for other in (self.model[:-1] + b"\x01", b"no model at all"):
+            self.write("tar", archive([("model.safetensors", other)]))
+            self.answer("^exec ", stdout_file="tar")
+            done = self.muster("fetch", "digits")
+            self.assertEqual(done.returncode, 22)
+            self.assertIn(self.sha256, done.stderr)
+            self.assertEqual(os.listdir(self.path("muster-fetch/digits")), ["model.safetensors.refused"])
+            self.assertEqual(self.fetched("muster-fetch/digits/model.safetensors.refused"), other)
+        self.assertEqual(len(self.pods_deleted()), 2)
+
+    def test_what_was_fetched_before_stays_until_all_of_the_job_has_come(self):
+        self.complete()
+        os.makedirs(self.path("muster-fetch/digits"))
+        self.write("muster-fetch/digits/model.safetensors", b"older")
+        self.write("muster-fetch/digits/record.jsonl", b"older, too")
+        whole = archive([("model.safetensors", self.model), ("record.jsonl", b"{}\n")])
+        self.write("cut", whole[:whole.index(b"record.jsonl") + 100])
+        self.write("other", archive([("model.safetensors", self.model[:-1] + b"\x01"), ("record.jsonl", b"{}\n")]))
+        self.write("tar", whole)
+        self.answer("^exec ", stdout_file="cut", times=3)
+        self.answer("^exec ", stdout_file="other", times=1)
         self.answer("^exec ", stdout_file="tar")
-        done = self.muster("fetch", "digits")
-        self.assertEqual(done.returncode, 22)
-        self.assertIn(self.sha256, done.stderr)
-        self.assertEqual(os.listdir(self.path("muster-fetch/digits")), ["model.safetensors.refused"])
-        self.assertEqual(len(self.pods_deleted()), 1)
+        for code, left in ((4, []), (22, ["model.safetensors.refused"])):
+            done = self.muster("fetch", "digits")
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(sorted(os.listdir(self.path("muster-fetch/digits"))), ["model.safetensors", *left, "record.jsonl"])
+            self.assertEqual(self.fetched("muster-fetch/digits/model.safetensors"), b"older")
+            self.assertEqual(self.fetched("muster-fetch/digits/record.jsonl"), b"older, too")
+        self.assertEqual(self.muster("fetch", "digits").returncode, 0)
+        self.assertEqual(self.fetched("muster-fetch/digits/model.safetensors"), self.model)
+        self.assertEqual(self.fetched("muster-fetch/digits/record.jsonl"), b"{}\n")
 
     def test_a_cut_stream_is_asked_for_again(self):
         self.complete()
