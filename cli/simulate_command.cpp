@@ -43,8 +43,18 @@ Result<std::vector<TraceJob>> trace_of(const SimulateOptions& options,
       .with_exit_code(codes::kUsage);
 }
 
+/// A trace names no namespaces: its jobs are of one that each queue takes.
+void open_queues(std::vector<Json>& objects) {
+  for (Json& object : objects) {
+    if (!runtime::is_of_kind(object, contract::kKindTrainingQueue)) continue;
+    const auto spec = object.find("spec");
+    if (spec != object.end() && spec->is_object()) spec->erase("namespaces");
+  }
+}
+
 Result<int> run(const SimulateOptions& options, const Display& display, const Clock& clock) {
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<Json> objects, read_saved_cluster(options.cluster));
+  MUSTER_ASSIGN_OR_RETURN(std::vector<Json> objects, read_saved_cluster(options.cluster));
+  if (!options.jobs.empty()) open_queues(objects);
   MUSTER_ASSIGN_OR_RETURN(const std::vector<TraceJob> trace, trace_of(options, objects));
   const bool has_nodes = std::any_of(objects.begin(), objects.end(), [](const Json& object) {
     return runtime::is_of_kind(object, "Node");

@@ -158,6 +158,16 @@ items:
                 self.assertIn(sentence, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
+    def test_a_trace_without_namespaces_is_taken_by_queues_that_name_some(self):
+        queue = {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue",
+                 "metadata": {"name": "product", "uid": "q", "creationTimestamp": "2026-11-21T09:00:00Z"},
+                 "spec": {"namespaces": ["product"], "resources": [{"name": "cpu", "nominal": "64"}]}}
+        self.write("cluster.json", items(node("a"), queue))
+        self.write("jobs.csv", "submit,duration,cpu,queue\n0,60,1,product\n5,60,1,product\n")
+        done = self.muster("simulate", "jobs.csv", "--cluster", "cluster.json", "--rules", "muster", "-o", "json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(json.loads(done.stdout)[0]["ended"], 2)
+
 
 class SignalTest(PluginTest):
     """What only computes is ended by a signal wherever it stands. Pipes tell where that is: a name is opened when it is read."""
