@@ -9,6 +9,7 @@
 #include <charconv>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <system_error>
 
 #include "cli/files.h"
@@ -24,6 +25,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxJobBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxReportBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxDifferences = 8;
+/// Its steps may be millions, and nothing here asks for them.
+constexpr LeftOut kStepsOfReport[]{{.parent = "byStep", .name = "", .most = 0}};
 /// What the name of a checkpoint's directory begins with.
 constexpr std::string_view kCheckpointPrefix = "step-";
 
@@ -97,9 +100,10 @@ Result<bool> is_empty(const std::string& path) {
   return true;
 }
 
-Result<Json> read_json(const std::string& path, std::size_t max_bytes) {
+Result<Json> read_json(const std::string& path, std::size_t max_bytes,
+                       std::span<const LeftOut> left_out = {}) {
   MUSTER_ASSIGN_OR_RETURN(const std::string text, read_file(path, max_bytes));
-  auto json = parse_json(text);
+  auto json = parse_json(text, left_out);
   if (!json) return json.error().with(path);
   return json;
 }
@@ -175,15 +179,13 @@ Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Jso
   return directory;
 }
 
-Status OutputDirectory::check_spec(const Json& job) const {
+Status OutputDirectory::check_spec(const Json& job, Length length) const {
   auto before = read_json(path_ + "/job.json", kMaxJobBytes);
   if (!before) {
     if (before.error().code() == ErrorCode::kNotFound) return {};
     return bad_directory(path_, "its job.json cannot be read (" + before.error().message() +
                                     "); give another --output or remove the directory");
   }
-  // A finished run is trained anew: its model would be lost where it was to be trained on.
-  const Length length = is_finished() ? Length::kFixed : Length::kFree;
   const std::vector<std::string> changed = differences(*before, job, length);
   if (changed.empty()) return {};
   return bad_directory(path_, "belongs to another job: " + joined(changed) + " differ" +
@@ -193,7 +195,7 @@ Status OutputDirectory::check_spec(const Json& job) const {
 }
 
 bool OutputDirectory::is_finished() const {
-  const auto before = read_json(report(), kMaxReportBytes);
+  const auto before = read_json(report(), kMaxReportBytes, kStepsOfReport);
   return before && before->is_object() && before->value("status", Json()) == Json("Complete");
 }
 
@@ -238,8 +240,10 @@ Status OutputDirectory::remove_earlier() const {
 }
 
 Status OutputDirectory::prepare(const Json& job) {
-  MUSTER_RETURN_IF_ERROR(check_spec(job));
-  if (is_finished()) MUSTER_RETURN_IF_ERROR(forget_finished());
+  const bool was_finished = is_finished();
+  // A finished run is trained anew: its model would be lost where it was to be trained on.
+  MUSTER_RETURN_IF_ERROR(check_spec(job, was_finished ? Length::kFixed : Length::kFree));
+  if (was_finished) MUSTER_RETURN_IF_ERROR(forget_finished());
   // First of all: a directory with anything else in it, but without this, is taken for a
   // stranger's.
   MUSTER_RETURN_IF_ERROR(write_file_atomically(path_ + "/job.json", dump_pretty(job)));

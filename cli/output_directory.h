@@ -60,7 +60,7 @@ class OutputDirectory {
  private:
   OutputDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
   Status prepare(const Json& job);
-  Status check_spec(const Json& job) const;
+  Status check_spec(const Json& job, Length length) const;
   bool is_finished() const;
   Status forget_finished() const;
   Status remove_earlier() const;

@@ -1,9 +1,13 @@
 #include "cli/report.h"
 
+#include "cli/files.h"
 #include "common/contract.h"
 
 namespace muster::cli {
 namespace {
+
+/// About what a line of byStep has.
+constexpr std::size_t kStepBytes = 160;
 
 Json field(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
@@ -11,16 +15,21 @@ Json field(const Json& object, const char* name) {
   return found == object.end() ? Json() : *found;
 }
 
+bool is_training(const Json& job) { return field(field(job, "spec"), "training").is_object(); }
+
 /// One entry a step. Losses are decimal text, as in the API.
-Json by_step(const RunRecord& record) {
-  Json steps = Json::array();
+void append_by_step(std::string& text, const RunRecord& record) {
+  text.reserve(text.size() + record.steps.size() * kStepBytes);
+  text += "  \"byStep\": [";
+  const char* between = "\n    ";
   for (const RecordedStep& step : record.steps) {
     Json entry = {
         {"step", step.step}, {"epoch", step.epoch}, {"loss", step.loss}, {"workers", step.workers}};
     if (!step.sha256.empty()) entry["sha256"] = step.sha256;
-    steps.push_back(std::move(entry));
+    text += between + dump_json(entry);
+    between = ",\n    ";
   }
-  return steps;
+  text += "\n  ]";
 }
 
 /// One entry each time the number of workers differs from the step before.
@@ -76,7 +85,6 @@ void add_training(Json& report, const Json& job, const RunRecord& record) {
   report["contract"] = field(status, "contract");
   report["evaluations"] = evaluations(record);
   report["workersOverTime"] = workers_over_time(record);
-  report["byStep"] = by_step(record);
 }
 
 }  // namespace
@@ -112,8 +120,18 @@ Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record
   if (const Json cost = field(status, "cost"); cost.is_object()) report["cost"] = cost;
   if (report["restarts"].is_null()) report["restarts"] = 0;
   if (report["conditions"].is_null()) report["conditions"] = Json::array();
-  if (field(field(job, "spec"), "training").is_object()) add_training(report, job, record);
+  if (is_training(job)) add_training(report, job, record);
   return report;
+}
+
+std::string report_text(const Json& job, const RunFacts& facts, const RunRecord& record) {
+  static constexpr std::string_view kEnd = "\n}\n";
+  std::string text = dump_pretty(make_report(job, facts, record));
+  if (!is_training(job)) return text;
+  text.resize(text.size() - kEnd.size());
+  text += ",\n";
+  append_by_step(text, record);
+  return text += kEnd;
 }
 
 }  // namespace muster::cli

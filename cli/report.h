@@ -30,7 +30,10 @@ std::int64_t tokens_per_sample(const Json& job);
 /// The same of its spec.training.model.
 std::int64_t tokens_per_sample_of(const Json& model);
 
-/// `job` is the TrainingJob as the API server last had it.
+/// All but byStep. `job` is the TrainingJob as the API server last had it.
 Json make_report(const Json& job, const RunFacts& facts, const RunRecord& record);
+/// The same as text; of a training with byStep as its last member, a line a step, of which no Json
+/// is built as a whole: of millions of steps that is gigabytes.
+std::string report_text(const Json& job, const RunFacts& facts, const RunRecord& record);
 
 }  // namespace muster::cli

@@ -60,7 +60,7 @@ class Run {
   Status suspend();
   int finish(const Ending& ending);
   std::optional<double> start_to_first_step(const RunRecord& record) const;
-  Json report_of(const Ending& ending, bool has_model, const RunRecord& record) const;
+  std::string report_of(const Ending& ending, bool has_model, const RunRecord& record) const;
   void tell(const Ending& ending, bool has_model, const RunRecord& record) const;
   bool is_training() const { return local_.job.spec.training.has_value(); }
 
@@ -188,7 +188,7 @@ std::optional<double> Run::start_to_first_step(const RunRecord& record) const {
   return std::nullopt;
 }
 
-Json Run::report_of(const Ending& ending, bool has_model, const RunRecord& record) const {
+std::string Run::report_of(const Ending& ending, bool has_model, const RunRecord& record) const {
   RunFacts facts;
   facts.outcome = ending.outcome;
   facts.message = ending.message;
@@ -202,7 +202,7 @@ Json Run::report_of(const Ending& ending, bool has_model, const RunRecord& recor
   facts.sent_bytes = totals.sent_bytes;
   facts.logical_rank_computations = totals.logical_rank_computations;
   facts.has_model = has_model;
-  return make_report(run_.job, facts, record);
+  return report_text(run_.job, facts, record);
 }
 
 /// Ends everything that runs, then moves the model and writes the report, which is last.
@@ -223,8 +223,8 @@ int Run::finish(const Ending& reached) {
         read_end_of_record(directory_.checkpoints() + "/" + std::string(contract::kRecordFile));
     if (read) record = std::move(*read);  // without it the report lacks the steps, no more
   }
-  const Json report = report_of(ending, has_model, record);
-  const Status written = write_file_atomically(directory_.report(), dump_pretty(report));
+  const Status written =
+      write_file_atomically(directory_.report(), report_of(ending, has_model, record));
   view_.end_line();
   tell(ending, has_model, record);
   return written ? ending.exit_code : tell_error(written.error());

@@ -475,6 +475,8 @@ BREAKAGES = [
              "    if (taken.contains(i)) continue;\n", "", "test_kubelet"),
     Breakage("an elastic job is told of workers that there are not", "cli/local_environment.cpp",
              "std::min(config->at(place).size(), ports.size());", "ports.size();", "test_cli"),
+    Breakage("before a run begins all steps of the one before are built", "cli/output_directory.cpp",
+             "kMaxReportBytes, kStepsOfReport)", "kMaxReportBytes)", "test_cli"),
     Breakage("a number of a manifest is another one than to kubectl", "common/yaml_reader.cpp",
              "digits.size() > 1 && digits[0] == '0'", "digits.size() > 19 && digits[0] == '0'", "test_cli"),
     Breakage("who reads nothing of a run's log stops its operator", "common/log.cpp",

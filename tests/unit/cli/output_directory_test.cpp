@@ -188,6 +188,25 @@ TEST_CASE("a finished run is trained anew, and nothing of it is left") {
   CHECK(fs::is_empty(directory->logs()));
 }
 
+TEST_CASE("of the report of a run that has ended nothing is built of its steps") {
+  const test::TemporaryDirectory base;
+  {
+    REQUIRE(OutputDirectory::open(base.path, job()));
+  }
+  // So deep that whoever builds it refuses it.
+  const std::string deep = std::string(kMaxJsonDepth, '[') + std::string(kMaxJsonDepth, ']');
+  for (const auto& [status, is_left] :
+       {std::pair("Interrupted", true), std::pair("Complete", false)}) {
+    put(base.path + "/model.safetensors", "model");
+    put(base.path + "/report.json",
+        R"({"byStep": [{"step": 1}, )" + deep + R"(], "status": ")" + std::string(status) + "\"}");
+    {
+      REQUIRE(OutputDirectory::open(base.path, job()));
+    }
+    CHECK(fs::exists(base.path + "/model.safetensors") == is_left);
+  }
+}
+
 TEST_CASE("two runs in one directory are refused while the first lives") {
   const test::TemporaryDirectory base;
   {

@@ -112,42 +112,51 @@ TEST_CASE("the report of a training tells the whole story") {
                       {"model", {{"parameters", 10}, {"sha256", "dd"}}},
                       {"contract", "fp32-chain/1"},
                       {"dataSHA256", "ee"}}}};
-  const Json expected = {
-      {"job", "digits"},
-      {"status", "Complete"},
-      {"message", "done"},
-      {"exitCode", 0},
-      {"exitReason", "Completed"},
-      {"seconds", 2.5},
-      {"conditions", Json::array({{{"type", "Complete"}}})},
-      {"restarts", 1},
-      {"failure", nullptr},
-      {"sentBytes", 1000},
-      {"logicalRankComputations", 48},
-      {"model", "model.safetensors"},
-      {"checkpointStep", 3},
-      {"resumedFromStep", nullptr},
-      {"startToFirstStepSeconds", 0.25},
-      {"steps", 3},
-      {"totalSteps", 3},
-      {"epochs", 2},
-      {"loss", "2"},
-      {"accuracy", 0.75},
-      {"samplesPerSecond", 96.0},
-      {"parameters", 10},
-      {"sha256", "dd"},
-      {"dataSHA256", "ee"},
-      {"contract", "fp32-chain/1"},
-      {"evaluations", Json::array({{{"step", 2}, {"accuracy", 0.5}, {"loss", "1.5"}},
-                                   {{"step", 3}, {"accuracy", 0.75}, {"loss", "1"}}})},
-      {"workersOverTime",
-       Json::array({{{"step", 1}, {"workers", 2}}, {{"step", 3}, {"workers", 3}}})},
-      {"byStep",
-       Json::array(
-           {{{"step", 1}, {"epoch", 0}, {"loss", "2.5"}, {"workers", 2}, {"sha256", "aa"}},
-            {{"step", 2}, {"epoch", 0}, {"loss", "2.25"}, {"workers", 2}},
-            {{"step", 3}, {"epoch", 1}, {"loss", "2"}, {"workers", 3}, {"sha256", "cc"}}})}};
+  Json expected = {{"job", "digits"},
+                   {"status", "Complete"},
+                   {"message", "done"},
+                   {"exitCode", 0},
+                   {"exitReason", "Completed"},
+                   {"seconds", 2.5},
+                   {"conditions", Json::array({{{"type", "Complete"}}})},
+                   {"restarts", 1},
+                   {"failure", nullptr},
+                   {"sentBytes", 1000},
+                   {"logicalRankComputations", 48},
+                   {"model", "model.safetensors"},
+                   {"checkpointStep", 3},
+                   {"resumedFromStep", nullptr},
+                   {"startToFirstStepSeconds", 0.25},
+                   {"steps", 3},
+                   {"totalSteps", 3},
+                   {"epochs", 2},
+                   {"loss", "2"},
+                   {"accuracy", 0.75},
+                   {"samplesPerSecond", 96.0},
+                   {"parameters", 10},
+                   {"sha256", "dd"},
+                   {"dataSHA256", "ee"},
+                   {"contract", "fp32-chain/1"},
+                   {"evaluations", Json::array({{{"step", 2}, {"accuracy", 0.5}, {"loss", "1.5"}},
+                                                {{"step", 3}, {"accuracy", 0.75}, {"loss", "1"}}})},
+                   {"workersOverTime",
+                    Json::array({{{"step", 1}, {"workers", 2}}, {{"step", 3}, {"workers", 3}}})}};
   CHECK(make_report(job, facts, record) == expected);
+  expected["byStep"] =
+      Json::array({{{"step", 1}, {"epoch", 0}, {"loss", "2.5"}, {"workers", 2}, {"sha256", "aa"}},
+                   {{"step", 2}, {"epoch", 0}, {"loss", "2.25"}, {"workers", 2}},
+                   {{"step", 3}, {"epoch", 1}, {"loss", "2"}, {"workers", 3}, {"sha256", "cc"}}});
+  const std::string text = report_text(job, facts, record);
+  CHECK(parse_json(text).value() == expected);
+  // A line a step, behind all that is read of a report.
+  CHECK(text.ends_with(
+      "  \"byStep\": [\n"
+      "    {\"epoch\":0,\"loss\":\"2.5\",\"sha256\":\"aa\",\"step\":1,\"workers\":2},\n"
+      "    {\"epoch\":0,\"loss\":\"2.25\",\"step\":2,\"workers\":2},\n"
+      "    {\"epoch\":1,\"loss\":\"2\",\"sha256\":\"cc\",\"step\":3,\"workers\":3}\n"
+      "  ]\n"
+      "}\n"));
+  CHECK(parse_json(report_text(job, facts, {})).value()["byStep"] == Json::array());
 }
 
 TEST_CASE("the report of a model that reads text tells the tokens a second, too") {
@@ -169,7 +178,7 @@ TEST_CASE("the report of a run that never began is whole, too") {
   RunFacts facts;
   facts.outcome = "Failed";
   facts.exit_code = contract::exit_code::kData;
-  const Json report = make_report(Json(), facts, {});
+  const Json report = parse_json(report_text(Json(), facts, {})).value();
   CHECK(report["status"] == "Failed");
   CHECK(report["exitReason"] == "DataInvalid");
   CHECK(report["restarts"] == 0);
