@@ -264,6 +264,7 @@ int Proof::judge() {
 }  // namespace
 
 int prove_command(const ProveOptions& options) {
+  const embedded::MoreDescriptors descriptors;
   const embedded::OrphanGuard orphans;
   if (::access(options.local.worker_program.c_str(), X_OK) != 0) {
     return tell_error(os_error(options.local.worker_program, "run the built-in worker", errno)

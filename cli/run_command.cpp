@@ -282,6 +282,7 @@ Status check_ports(const RunOptions& options, const api::TrainingJob& job) {
 }  // namespace
 
 int run_command(const RunOptions& options) {
+  const embedded::MoreDescriptors descriptors;
   const embedded::OrphanGuard orphans;
   auto local = load_job(options.file, options.overrides);
   if (!local) return tell_error(local.error());

@@ -4,6 +4,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -68,6 +70,7 @@ struct ChildPlan {
   char* const* argv;
   char* const* environment;
   int null_fd, output_fd, failure_fd;
+  const rlimit* descriptors;  ///< nullptr = those of the parent
   pid_t parent;
 };
 
@@ -88,6 +91,7 @@ struct ChildPlan {
   ::dup2(plan.output_fd, 2);
   // Sockets of libraries are not all close-on-exec; a worker must not hold muster's ports.
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  if (plan.descriptors != nullptr) (void)::setrlimit(RLIMIT_NOFILE, plan.descriptors);
   if (plan.working_directory != nullptr && ::chdir(plan.working_directory) != 0) {
     failure = {errno, 1};
   } else {
@@ -96,6 +100,12 @@ struct ChildPlan {
   }
   const ssize_t told = ::write(plan.failure_fd, &failure, sizeof failure);
   ::_exit(told == sizeof failure ? 127 : 126);
+}
+
+/// What MoreDescriptors found.
+std::optional<rlimit>& found_descriptors() {
+  static std::optional<rlimit> found;
+  return found;
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
@@ -261,6 +271,7 @@ Result<ChildProcess> ChildProcess::start(const ProcessSpec& spec) {
                        null.get(),
                        output.write_end.get(),
                        failure.write_end.get(),
+                       found_descriptors() ? &*found_descriptors() : nullptr,
                        ::getpid()};
   const pid_t pid = fork_into_family();
   if (pid < 0) {
@@ -299,6 +310,18 @@ ProcessEnd ChildProcess::reap() {
   pidfd_.reset();
   if (info.si_code == CLD_EXITED) return {info.si_status, 0};
   return {128 + info.si_status, info.si_status};
+}
+
+MoreDescriptors::MoreDescriptors() {
+  rlimit found{};
+  if (::getrlimit(RLIMIT_NOFILE, &found) != 0) return;
+  const rlimit raised{found.rlim_max, found.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) found_descriptors() = found;
+}
+
+MoreDescriptors::~MoreDescriptors() {
+  if (found_descriptors()) (void)::setrlimit(RLIMIT_NOFILE, &*found_descriptors());
+  found_descriptors().reset();
 }
 
 OrphanGuard::OrphanGuard() {

@@ -46,6 +46,18 @@ class ChildProcess {
   UniqueFd pidfd_, output_;
 };
 
+/// While it lives, this process may open as many descriptors as its hard limit lets it, for it
+/// holds several of each process. Those that it starts have the soft limit of before: they may go
+/// through all descriptors that there can be, or call select(). One at a time, beside no other
+/// thread.
+class MoreDescriptors {
+ public:
+  MoreDescriptors();
+  ~MoreDescriptors();
+  MoreDescriptors(const MoreDescriptors&) = delete;
+  MoreDescriptors& operator=(const MoreDescriptors&) = delete;
+};
+
 /// What a process leaves behind, in whatever group or session, becomes a child of this one while
 /// this lives, and is killed with it. For a program whose children are all started and reaped
 /// within its life. Children that were there before it are let alone, what they leave in their

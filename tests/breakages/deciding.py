@@ -471,6 +471,8 @@ BREAKAGES = [
              "  end_orphans_of(std::string(", "  (void)(std::string(", "test_kubelet"),
     Breakage("a run ends with the programs that were its children before it began", "operator/embedded/child_process.cpp",
              "    if (spared.contains(pid)) continue;\n", "", "test_kubelet"),
+    Breakage("a program may have as many descriptors as muster itself", "operator/embedded/child_process.cpp",
+             "found_descriptors() ? &*found_descriptors() : nullptr", "nullptr", "test_kubelet"),
     Breakage("programs that ask for GPUs see each other's", "operator/embedded/process_kubelet.cpp",
              "    if (taken.contains(i)) continue;\n", "", "test_kubelet"),
     Breakage("an elastic job is told of workers that there are not", "cli/local_environment.cpp",

@@ -974,6 +974,12 @@ class Directory(RunTest):
 
 
 class OwnProgram(RunTest):
+    def test_a_gang_may_have_more_workers_than_the_soft_limit_of_descriptors_would_let_it(self):
+        # Three and more for each; the programs find the limit as it was.
+        job = self.own_job('test "$(ulimit -Sn)" = 64', count=24, resources={"memory": "16Mi"})
+        code, out, err = self.end_of(self.start("run", job, through=["/bin/sh", "-c", 'ulimit -Sn 64; exec "$@"', "sh"]))
+        self.assertEqual(code, 0, out + err)
+
     def test_own_programs_get_the_environment_and_find_each_other(self):
         with open(self.path("meet.py"), "w", encoding="utf-8") as file:
             file.write("""

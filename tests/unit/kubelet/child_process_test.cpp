@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +89,26 @@ TEST_CASE("a process has no descriptor of its parent, no blocked signal and read
   CHECK(output_of(*masked) == "SigBlk:\t0000000000000000\n");
   CHECK(end_of(*masked).exit_code == 0);
   ::close(leaked);
+}
+
+TEST_CASE("a process may have as many descriptors as its parent before that took more") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit low{64, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  {
+    const MoreDescriptors more;
+    rlimit raised{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &raised) == 0);
+    CHECK(raised.rlim_cur == before.rlim_max);
+    ChildProcess child = start_shell("ulimit -Sn");
+    CHECK(output_of(child) == "64\n");
+    CHECK(end_of(child).exit_code == 0);
+  }
+  rlimit after{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &after) == 0);
+  CHECK(after.rlim_cur == 64);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("what a process left behind in its group ends with it") {
