@@ -122,6 +122,17 @@ std::string about_kueue(const api::ObjectMeta& meta, Json& manifest) {
          "says";
 }
 
+/// Of the directory of a file, a path without "." and "..".
+std::string directory_of(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::path place = std::filesystem::absolute(file, error);
+  const auto as_text = place.lexically_normal().parent_path(), parent = place.parent_path();
+  // "LINK/.." is where the link leads to, and one up; as text it is where the link stands.
+  if (std::filesystem::equivalent(as_text, parent, error)) return as_text;
+  const auto resolved = std::filesystem::canonical(parent, error);
+  return error ? as_text : resolved;
+}
+
 /// In words; empty: nothing is ignored.
 std::string about_ignored(const std::vector<std::string>& fields) {
   std::string text;
@@ -174,9 +185,7 @@ Result<LocalJob> load_job(const std::string& path, const std::vector<std::string
                       {"kind", contract::kKindTrainingJob},
                       {"metadata", {{"name", local.job.meta.name}}},
                       {"spec", api::spec_to_json(local.job.spec)}};
-  std::error_code error;
-  const std::string place = is_read_once(path) ? kStandardInput : path;  // else /dev/fd, say
-  local.directory = std::filesystem::absolute(place, error).lexically_normal().parent_path();
+  local.directory = directory_of(is_read_once(path) ? kStandardInput : path);  // else /dev/fd, say
   for (std::string note :
        {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
         about_init_containers(local.job.spec, local.manifest),

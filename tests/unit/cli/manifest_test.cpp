@@ -110,6 +110,23 @@ TEST_CASE("a job that comes through a pipe has its data where muster was started
   CHECK(job->directory == std::filesystem::current_path().string());
 }
 
+TEST_CASE("a job has its data beside its file, however that is reached") {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path base = std::filesystem::canonical(directory.path);
+  std::filesystem::create_directories(base / "real/sub");
+  std::filesystem::create_directory_symlink(base / "real/sub", base / "link");
+  for (const char* place : {"job.yaml", "real/job.yaml", "real/sub/job.yaml"}) {
+    REQUIRE(write_file_atomically(base / place, kOwn));
+  }
+  for (const auto& [path, where] :
+       {std::pair("link/../job.yaml", "real"), std::pair("real/sub/.././job.yaml", "real"),
+        std::pair("link/job.yaml", "link")}) {
+    const auto job = load_job(base / path, {});
+    REQUIRE_MESSAGE(job, job.error().message());
+    CHECK(job->directory == (base / where).string());
+  }
+}
+
 TEST_CASE("an image is ignored, and said so") {
   const test::TemporaryDirectory directory;
   REQUIRE(write_file_atomically(directory.path + "/job.yaml", kOwn));
