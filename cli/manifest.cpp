@@ -79,15 +79,14 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
   return taken;
 }
 
-/// In words, and out of the manifest; empty: there are none.
-std::string about_env_from(const api::TrainingJobSpec& spec, Json& manifest) {
+/// In words; empty: there are none. They stay in the manifest: what starts a worker goes by them.
+std::string about_env_from(const api::TrainingJobSpec& spec) {
   if (!spec.worker.pod_fields.contains("envFrom")) return "";
-  manifest["spec"]["worker"].erase("envFrom");
   return "spec.worker.envFrom is ignored: a local run has no ConfigMaps and Secrets; its workers "
          "have the variables that `muster run` was started with";
 }
 
-/// Likewise of what runs before workers.
+/// In words, and out of the manifest, what runs before workers.
 std::string about_init_containers(const api::TrainingJobSpec& spec, Json& manifest) {
   if (spec.worker.init_containers.empty()) return "";
   manifest["spec"]["worker"].erase("initContainers");
@@ -188,8 +187,7 @@ Result<LocalJob> load_job(const std::string& path, const std::vector<std::string
   local.directory = directory_of(is_read_once(path) ? kStandardInput : path);  // else /dev/fd, say
   for (std::string note :
        {about_ignored(take_fields_of_pods(local.job.spec, local.manifest)),
-        about_init_containers(local.job.spec, local.manifest),
-        about_env_from(local.job.spec, local.manifest),
+        about_init_containers(local.job.spec, local.manifest), about_env_from(local.job.spec),
         about_growth(local.job.spec, local.manifest), about_kueue(local.job.meta, local.manifest),
         api::about_gpus(local.job.spec)}) {
     if (!note.empty()) local.notes.push_back(std::move(note));

@@ -52,7 +52,10 @@ Result<std::string> field_of_pod(const Json& pod, const std::string& path,
     }
   }
   if (path == "spec.nodeName") return options.node_name;
-  if (path == "status.podIP" || path == "status.hostIP") return std::string("127.0.0.1");
+  if (path == "spec.serviceAccountName") return std::string("default");
+  for (const char* address : {"status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"}) {
+    if (path == address) return std::string("127.0.0.1");
+  }
   return Error(ErrorCode::kInvalid, "fieldRef " + path + " has no value in a local run");
 }
 
@@ -95,19 +98,27 @@ Result<PodProgram> program_of_pod(const Json& pod, const PodProgramOptions& opti
   if (container == nullptr) {
     return Error(ErrorCode::kInvalid, "the pod has no container named worker");
   }
-  std::map<std::string, std::string> own;
+  std::map<std::string, std::string> own, known;
+  // Those that ConfigMaps and Secrets would give are among muster's own, or nowhere.
+  const Json* const sources = member(container, "envFrom");
+  if (sources != nullptr && !sources->empty()) known = options.base_environment;
   const Json* variables = member(container, "env");
   if (variables != nullptr && variables->is_array()) {
     for (const Json& variable : *variables) {
-      MUSTER_ASSIGN_OR_RETURN(std::string value, value_of_variable(pod, variable, options, own));
-      own.insert_or_assign(text(member(&variable, "name")), std::move(value));
+      MUSTER_ASSIGN_OR_RETURN(std::string value, value_of_variable(pod, variable, options, known));
+      const std::string name = text(member(&variable, "name"));
+      known.insert_or_assign(name, value);
+      own.insert_or_assign(name, std::move(value));
     }
   }
-  for (const auto& [name, value] : options.extra_env) own.insert_or_assign(name, value);
+  for (const auto& [name, value] : options.extra_env) {
+    known.insert_or_assign(name, value);
+    own.insert_or_assign(name, value);
+  }
   PodProgram program;
   const bool is_own = member(container, "command") != nullptr;
   if (is_own && !own.contains("CUDA_VISIBLE_DEVICES")) program.gpus = gpus_of(*container);
-  MUSTER_RETURN_IF_ERROR(read_strings(member(container, "command"), program.argv, own));
+  MUSTER_RETURN_IF_ERROR(read_strings(member(container, "command"), program.argv, known));
   if (program.argv.empty()) {
     if (options.worker_program.empty()) {
       return Error(ErrorCode::kInvalid,
@@ -116,7 +127,7 @@ Result<PodProgram> program_of_pod(const Json& pod, const PodProgramOptions& opti
     }
     program.argv.push_back(options.worker_program);
   }
-  MUSTER_RETURN_IF_ERROR(read_strings(member(container, "args"), program.argv, own));
+  MUSTER_RETURN_IF_ERROR(read_strings(member(container, "args"), program.argv, known));
   program.environment = options.base_environment;
   for (auto& [name, value] : own) program.environment.insert_or_assign(name, std::move(value));
   return program;

@@ -27,8 +27,9 @@ struct PodProgramOptions {
 };
 
 /// Command, arguments and environment of the `worker` container, with $(NAME) written out as
-/// Kubernetes does. Errors: kInvalid with a sentence when the pod asks for what processes of one
-/// machine do not have (a Secret, an image without a command).
+/// Kubernetes does: of the pod's own variables and, where it has envFrom, of the base. Errors:
+/// kInvalid with a sentence when the pod asks for what processes of one machine do not have (a
+/// Secret, an image without a command).
 Result<PodProgram> program_of_pod(const Json& pod, const PodProgramOptions& options);
 
 }  // namespace muster::embedded

@@ -477,6 +477,8 @@ BREAKAGES = [
              "    if (taken.contains(i)) continue;\n", "", "test_kubelet"),
     Breakage("an elastic job is told of workers that there are not", "cli/local_environment.cpp",
              "std::min(config->at(place).size(), ports.size());", "ports.size();", "test_cli"),
+    Breakage("a program is not told of the variables that come by envFrom", "operator/embedded/pod_program.cpp",
+             "sources != nullptr && !sources->empty()", "sources != nullptr && sources->empty()", "test_kubelet"),
     Breakage("a job behind a link has another directory's data", "cli/manifest.cpp",
              "  return error ? as_text : resolved;\n", "  return as_text;\n", "test_cli"),
     Breakage("before a run begins all steps of the one before are built", "cli/output_directory.cpp",

@@ -1023,6 +1023,13 @@ with open(f"env-{rank}.json", "w") as out:
         self.assertEqual(report["status"], "Complete")
         self.assertNotIn("byStep", report)
 
+    def test_variables_that_pods_would_have_are_known_to_the_command(self):
+        job = self.own_job('test "$(TOKEN) $(WHO) $(AT)" = "abc default 127.0.0.1"', envFrom=[{"secretRef": {"name": "s"}}], env=[
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in (("WHO", "spec.serviceAccountName"), ("AT", "status.podIPs"))])
+        code, out, err = self.end_of(self.start("run", job, through=["env", "TOKEN=abc"]))
+        self.assertEqual(code, 0, out + err)
+
     def test_a_failure_is_restarted_by_policy_and_then_told_with_its_last_words(self):
         job = self.own_job("echo try >> tries; echo the reason >&2; exit 5")
         restart = "spec.restart={policy: OnFailure, maxRestarts: 2, backoffSeconds: 0}"

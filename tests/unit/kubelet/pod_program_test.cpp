@@ -56,6 +56,35 @@ TEST_CASE("variables go base under pod under extra, and $(NAME) is written out")
                                                                    {"SLOT", "0"}});
 }
 
+TEST_CASE("in the place of envFrom stands what is under the pod's own variables") {
+  Json container = {{"command", Json::array({"sh", "-c", "echo $(PATH) $(A) $(NONE)"})},
+                    {"args", Json::array({"$(C)"})},
+                    {"env", Json::array({variable("A", "pod of $(A)"), variable("C", "$(PATH)")})}};
+  auto program = program_of_pod(pod_with(container), options());
+  REQUIRE(program);
+  CHECK(program->argv.back() == "$(PATH)");
+  container["envFrom"] = Json::array({{{"secretRef", {{"name", "s"}}}}});
+  program = program_of_pod(pod_with(container), options());
+  REQUIRE(program);
+  CHECK(program->argv ==
+        std::vector<std::string>{"sh", "-c", "echo /bin pod of base $(NONE)", "/bin"});
+  CHECK(program->environment.at("A") == "pod of base");
+  CHECK(program->environment.at("B") == "extra");
+}
+
+TEST_CASE("every field of a pod that a manifest may name has a value") {
+  for (const auto& [path, value] :
+       {std::pair("metadata.namespace", "default"), std::pair("metadata.uid", "u1"),
+        std::pair("spec.nodeName", "local"), std::pair("spec.serviceAccountName", "default"),
+        std::pair("status.hostIP", "127.0.0.1"), std::pair("status.hostIPs", "127.0.0.1"),
+        std::pair("status.podIP", "127.0.0.1"), std::pair("status.podIPs", "127.0.0.1")}) {
+    const auto program =
+        program_of_pod(pod_with({{"env", Json::array({field_variable("X", path)})}}), options());
+    REQUIRE_MESSAGE(program, program.error().message());
+    CHECK(program->environment.at("X") == value);
+  }
+}
+
 TEST_CASE("GPUs are chosen for a program of a pod's own that does not choose them itself") {
   const Json two = {{"limits", {{"nvidia.com/gpu", "2"}}}};
   const Json command = Json::array({"sh"});
