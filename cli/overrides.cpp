@@ -17,28 +17,33 @@ Error bad_assignment(const std::string& assignment, const std::string& sentence)
       .with_exit_code(contract::exit_code::kUsage);
 }
 
+struct Part {
+  std::string name;
+  bool is_bracketed = false;
+};
+
 /// The path's parts; empty when it has an empty part, an open bracket or too many parts.
-std::vector<std::string> split_path(const std::string& path) {
-  std::vector<std::string> parts{""};
+std::vector<Part> split_path(const std::string& path) {
+  std::vector<Part> parts(1);
   for (std::size_t i = 0; i < path.size(); ++i) {
     const char c = path[i];
     if (c == '\\' && i + 1 < path.size()) {
-      parts.back() += path[++i];
+      parts.back().name += path[++i];
     } else if (c == '.') {
       parts.emplace_back();
     } else if (c == '[') {
       const std::size_t end = path.find(']', i);
       if (end == std::string::npos) return {};
-      parts.push_back(path.substr(i + 1, end - i - 1));
+      parts.push_back({path.substr(i + 1, end - i - 1), true});
       i = end;
     } else {
-      parts.back() += c;
+      parts.back().name += c;
     }
   }
-  for (const std::string& part : parts) {
-    if (part.empty()) return {};
+  for (const Part& part : parts) {
+    if (part.name.empty()) return {};
   }
-  return parts.size() > kMaxParts ? std::vector<std::string>{} : parts;
+  return parts.size() > kMaxParts ? std::vector<Part>{} : parts;
 }
 
 std::optional<std::size_t> index_of(const std::string& part) {
@@ -55,7 +60,7 @@ Status apply_override(const std::string& assignment, Json& manifest) {
   if (equals == std::string::npos || equals == 0) {
     return bad_assignment(assignment, "write a path, = and a value, as in spec.worker.count=3");
   }
-  const std::vector<std::string> parts = split_path(assignment.substr(0, equals));
+  const std::vector<Part> parts = split_path(assignment.substr(0, equals));
   if (parts.empty()) {
     return bad_assignment(assignment,
                           "the path must be names separated by dots, as in spec.worker.count");
@@ -68,17 +73,22 @@ Status apply_override(const std::string& assignment, Json& manifest) {
     value = std::move(*parsed);
   }
   Json* at = &manifest;
+  Json* list = nullptr;  // where `at` is an item of one: that list
+  std::size_t place = 0;
   std::string so_far;
-  for (const std::string& part : parts) {
-    if (at->is_null()) *at = Json::object();
+  for (const auto& [part, is_bracketed] : parts) {
+    const auto index = index_of(part);
+    if (at->is_null()) *at = is_bracketed && index ? Json::array() : Json::object();
+    list = nullptr;
     if (at->is_array()) {
-      const auto index = index_of(part);
       if (!index || *index > at->size()) {
         return bad_assignment(assignment, so_far + " is a list of " + std::to_string(at->size()) +
                                               "; \"" + part + "\" is no index in it");
       }
       if (*index == at->size()) at->push_back(nullptr);
-      at = &(*at)[*index];
+      list = at;
+      place = *index;
+      at = &(*at)[place];
     } else if (at->is_object()) {
       at = &(*at)[part];
     } else {
@@ -87,7 +97,11 @@ Status apply_override(const std::string& assignment, Json& manifest) {
     }
     so_far += (so_far.empty() ? "" : ".") + part;
   }
-  *at = std::move(value);
+  if (text.empty() && list != nullptr) {
+    list->erase(place);
+  } else {
+    *at = std::move(value);
+  }
   return {};
 }
 

@@ -43,6 +43,21 @@ TEST_CASE("--set replaces one value, typed as YAML") {
   }
 }
 
+TEST_CASE("--set makes a list by its first item, and takes an item out") {
+  Json json = manifest();
+  for (const char* assignment :
+       {"spec.worker.tolerations[0].key=a", "spec.worker.env[1].name=B", "spec.worker.env[0]=",
+        "spec.worker.env[1]=", "metadata.labels[team]=x", "metadata.annotations.0=y"}) {
+    const Status applied = apply_override(assignment, json);
+    REQUIRE_MESSAGE(applied, applied.error().message());
+  }
+  CHECK(json["spec"]["worker"] == Json{{"count", 2},
+                                       {"env", Json::array({Json{{"name", "B"}}})},
+                                       {"tolerations", Json::array({Json{{"key", "a"}}})}});
+  CHECK(json["metadata"] ==
+        Json{{"name", "digits"}, {"labels", {{"team", "x"}}}, {"annotations", {{"0", "y"}}}});
+}
+
 TEST_CASE("a --set that cannot be meant is refused as usage") {
   struct Row {
     const char* assignment;
@@ -60,6 +75,8 @@ TEST_CASE("a --set that cannot be meant is refused as usage") {
        "dots, as in spec.worker.count"},
       {"spec.worker.env[2].name=B",
        "--set spec.worker.env[2].name=B: spec.worker.env is a list of 1; \"2\" is no index in it"},
+      {"spec.worker.args[1]=b",
+       "--set spec.worker.args[1]=b: spec.worker.args is a list of 0; \"1\" is no index in it"},
       {"spec.worker.env.x=1",
        "--set spec.worker.env.x=1: spec.worker.env is a list of 1; \"x\" is no index in it"},
       {"metadata.name.x=1",
