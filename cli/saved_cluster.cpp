@@ -1,6 +1,7 @@
 #include "cli/saved_cluster.h"
 
 #include "cli/kube_objects.h"
+#include "cli/yaml_reader.h"
 #include "common/contract.h"
 #include "common/file.h"
 #include "common/yaml_reader.h"
@@ -24,8 +25,7 @@ Result<std::vector<Json>> read_saved_cluster(const std::string& file) {
         .with_exit_code(contract::exit_code::kUsage);
   }
   if (!text) return text.error().with_exit_code(contract::exit_code::kUsage);
-  const bool is_json = text->find_first_not_of(" \t\r\n") != std::string::npos &&
-                       (*text)[text->find_first_not_of(" \t\r\n")] == '{';
+  const bool is_json = begins_as_json(*text);
   auto list =
       is_json ? parse_json(*text, api::kUnreadOfAny) : parse_yaml(*text, file, kClusterYaml);
   if (!list) {

@@ -35,12 +35,21 @@ void read_ahead(const std::string& path) {
   if (is_read_once(path)) (void)kept_text(path);
 }
 
+bool begins_as_json(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
 Result<Json> read_yaml_file(const std::string& path) {
   const auto text = is_read_once(path) ? kept_text(path) : read_text(path);
   if (!text) {
     const bool too_large = text.error().code() == ErrorCode::kTooLarge;
     return text.error().with_exit_code(too_large ? contract::exit_code::kInvalidSpec
                                                  : contract::exit_code::kUsage);
+  }
+  // Its escapes are no YAML: characters beyond U+FFFF are two of them.
+  if (begins_as_json(*text)) {
+    if (auto json = parse_json(*text)) return json;
   }
   return parse_yaml(*text, name_of_file(path));
 }

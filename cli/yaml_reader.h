@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "common/json.h"
 #include "common/result.h"
@@ -26,10 +27,13 @@ bool is_read_once(const std::string& path);
 /// done: signals that are to interrupt that must not be blocked.
 void read_ahead(const std::string& path);
 
-/// Reads a file, or standard input; what can be read once only is kept for whoever asks again.
-/// Errors: kInvalid "FILE:LINE: what is wrong"; kNotFound and kIo with the path and the system's
-/// words. All carry an exit code: kInvalidSpec, or kUsage for a file that cannot be read. Threads:
-/// one, because of what is kept. Blocks: as read_ahead, where that was not called.
+/// Of a text that is JSON or YAML, whether it may be JSON.
+bool begins_as_json(std::string_view text);
+
+/// Reads a file, JSON or YAML, or standard input; what can be read once only is kept for whoever
+/// asks again. Errors: kInvalid "FILE:LINE: what is wrong"; kNotFound and kIo with the path and the
+/// system's words. All carry an exit code: kInvalidSpec, or kUsage for a file that cannot be read.
+/// Threads: one, because of what is kept. Blocks: as read_ahead, where that was not called.
 Result<Json> read_yaml_file(const std::string& path);
 
 }  // namespace muster::cli

@@ -30,6 +30,8 @@ bool all_digits(std::string_view text, std::string_view digits) {
 }
 
 constexpr std::string_view kDecimal = "0123456789";
+/// Of a file; all but one are empty.
+constexpr int kMostDocuments = 17;
 
 /// [-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 bool is_float(std::string_view text) {
@@ -109,7 +111,7 @@ Json plain_scalar(int line, const std::string& text) {
 class Builder final : public YAML::EventHandler {
  public:
   explicit Builder(const YamlBounds& bounds) : bounds_(bounds) {}
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override { line_ = std::max(0, mark.line) + 1; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     add(mark.line + 1, nullptr, anchor);
@@ -147,6 +149,8 @@ class Builder final : public YAML::EventHandler {
 
   Json take() { return std::move(root_); }
   bool has_value() const { return has_root_; }
+  /// Where the document begins.
+  int line() const { return line_; }
 
  private:
   struct Node {
@@ -244,6 +248,7 @@ class Builder final : public YAML::EventHandler {
   std::size_t nodes_ = 0;
   Json root_;
   bool has_root_ = false;
+  int line_ = 1;
 };
 
 /// The line of the first byte that is neither text nor white space, or 0. yaml-cpp takes 0x04 for
@@ -268,6 +273,32 @@ bool is_queue(const Json& document) {
          document.value("kind", Json()) == Json(contract::kKindTrainingQueue);
 }
 
+/// The one document of `input` that is not null, as what stands behind a "---" at the end is; null
+/// where all are. Throws.
+Json only_document(std::istream& input, const YamlBounds& bounds) {
+  // Never YAML::LoadAll: version 0.7 loops for ever on some malformed input.
+  YAML::Parser parser(input);
+  Json only;
+  for (int documents = 0;; ++documents) {
+    Builder builder(bounds);
+    if (!parser.HandleNextDocument(builder) || !builder.has_value()) {
+      if (documents > 0) return only;
+      throw Refusal{1,
+                    "is empty; a " + std::string(bounds.what) + " starts with apiVersion and kind"};
+    }
+    Json document = builder.take();
+    if (documents == kMostDocuments || (!only.is_null() && !document.is_null())) {
+      const bool has_queue = is_queue(only) || is_queue(document);
+      throw Refusal{builder.line(),
+                    has_queue ? "holds more than one document, and a TrainingQueue among them, "
+                                "which is for kubectl apply; keep one TrainingJob and remove the "
+                                "rest"
+                              : "holds more than one document; keep one and remove the rest"};
+    }
+    if (!document.is_null()) only = std::move(document);
+  }
+}
+
 }  // namespace
 
 Result<Json> parse_yaml(std::string_view text, const std::string& name, const YamlBounds& bounds) {
@@ -282,21 +313,8 @@ Result<Json> parse_yaml(std::string_view text, const std::string& name, const Ya
     return refusal(name, line, "holds a control character; YAML is text");
   }
   std::istringstream input{std::string(text)};
-  Builder builder(bounds), second(bounds);
   try {
-    // Never YAML::LoadAll: version 0.7 loops for ever on some malformed input.
-    YAML::Parser parser(input);
-    if (!parser.HandleNextDocument(builder) || !builder.has_value()) {
-      return refusal(name, 1, "is empty; a " + what + " starts with apiVersion and kind");
-    }
-    if (parser.HandleNextDocument(second)) {
-      const bool has_queue = is_queue(builder.take()) || is_queue(second.take());
-      return refusal(name, 1,
-                     has_queue ? "holds more than one document, and a TrainingQueue among them, "
-                                 "which is for kubectl apply; keep one TrainingJob and remove the "
-                                 "rest"
-                               : "holds more than one document; keep one and remove the rest");
-    }
+    return only_document(input, bounds);
   } catch (const Refusal& refused) {
     return refusal(name, refused.line, refused.sentence);
   } catch (const YAML::Exception& exception) {
@@ -304,7 +322,6 @@ Result<Json> parse_yaml(std::string_view text, const std::string& name, const Ya
   } catch (const std::exception& exception) {
     return refusal(name, 1, std::string("cannot be read as YAML: ") + exception.what());
   }
-  return builder.take();
 }
 
 }  // namespace muster

@@ -1,6 +1,6 @@
-// YAML as JSON: one document, YAML 1.2 core schema, bounded in bytes, nodes and depth. A quoted
-// scalar is a string; a plain one is null, a boolean, a number or a string by its form. yaml-cpp
-// stays behind this file.
+// YAML as JSON: one document, beside which others may stand that are empty, YAML 1.2 core schema,
+// bounded in bytes, nodes and depth. A quoted scalar is a string; a plain one is null, a boolean, a
+// number or a string by its form. yaml-cpp stays behind this file.
 #pragma once
 
 #include <cstddef>

@@ -234,7 +234,7 @@ TEST_CASE("a queue is no job, and is told to be for kubectl") {
   const auto both = load_job("examples/queue.yaml", {});
   REQUIRE_FALSE(both);
   CHECK(both.error().message() ==
-        "examples/queue.yaml:1: holds more than one document, and a TrainingQueue among them, "
+        "examples/queue.yaml:11: holds more than one document, and a TrainingQueue among them, "
         "which is for kubectl apply; keep one TrainingJob and remove the rest");
 }
 

@@ -12,6 +12,7 @@
 #include "common/file.h"
 #include "common/rng.h"
 #include "tests/test_main.h"
+#include "tests/unit/kubelet/temporary_directory.h"
 
 namespace muster::cli {
 namespace {
@@ -94,6 +95,15 @@ TEST_CASE("a block scalar is a string and a key is its text") {
         Json{{"1", "a"}, {"true", "b"}, {"t", "12\n"}});
 }
 
+TEST_CASE("documents beside the one that is meant may be empty") {
+  for (const char* text : {"---\na: 1\n---\n", "a: 1\n---\n# no more\n---\n", "---\n---\na: 1\n"}) {
+    const auto parsed = parse_yaml(text, "f");
+    REQUIRE_MESSAGE(parsed, parsed.error().message());
+    CHECK(*parsed == Json{{"a", 1}});
+  }
+  CHECK(parse_yaml("~", "f").value() == nullptr);
+}
+
 TEST_CASE("an alias stands for a copy of its anchor") {
   CHECK(*parse_yaml("a: &x {n: 1}\nb: *x\nc: [*x, *x]", "f") ==
         Json{{"a", {{"n", 1}}}, {"b", {{"n", 1}}}, {"c", {{{"n", 1}}, {{"n", 1}}}}});
@@ -107,7 +117,11 @@ TEST_CASE("what is no manifest is refused with the line") {
   CHECK(refusal_of("# only a comment\n") ==
         "job.yaml:1: is empty; a manifest starts with apiVersion and kind");
   CHECK(refusal_of("a: 1\n---\nb: 2\n") ==
-        "job.yaml:1: holds more than one document; keep one and remove the rest");
+        "job.yaml:2: holds more than one document; keep one and remove the rest");
+  CHECK(refusal_of("a: 1\n---\n---\n---\nb: 2\n").starts_with("job.yaml:4: holds more than one "));
+  std::string many = "a: 1\n";
+  for (int i = 0; i < 1000; ++i) many += "---\n";
+  CHECK(refusal_of(many).find(": holds more than one document") != std::string::npos);
   CHECK(refusal_of("a: 1\nb: [1, 2\nc: 3\n").starts_with("job.yaml:3: is not YAML: "));
   CHECK(refusal_of("a: *nowhere").starts_with("job.yaml:1: is not YAML: "));
   CHECK(refusal_of("a: &x [*x]") == "job.yaml:1: an alias stands inside its anchor");
@@ -213,6 +227,27 @@ TEST_CASE("a pipe is read once, however often it is asked for") {
   for (const char* other : {"examples/digits.yaml", "/", "/nowhere/job.yaml"}) {
     CHECK_FALSE(is_read_once(other));
   }
+}
+
+TEST_CASE("a file may be JSON, also with characters that are two of its escapes") {
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path + "/job.json";
+  REQUIRE(write_file_atomically(file, "\n {\"a\": \"\\ud83d\\ude80\"}\n"));
+  const auto read = read_yaml_file(file);
+  REQUIRE_MESSAGE(read, read.error().message());
+  CHECK(*read == Json{{"a", "\xf0\x9f\x9a\x80"}});
+  // What is neither is told of as the YAML that it may have been meant to be.
+  for (const auto& [text, sentence] :
+       {std::pair("{a: 1, a: 2}", ":1: the key \"a\" stands here twice"),
+        std::pair("{\"a\": 010}", ":1: 010 begins with 0"),
+        std::pair("{\"a\": 1", ":1: is not YAML: ")}) {
+    REQUIRE(write_file_atomically(file, text));
+    const auto refused = read_yaml_file(file);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message().starts_with(file + sentence));
+  }
+  REQUIRE(write_file_atomically(file, "{a: 1, b: [x]}"));
+  CHECK(read_yaml_file(file).value() == Json{{"a", 1}, {"b", Json::array({"x"})}});
 }
 
 TEST_CASE("a file that is not there is named with the system's words") {
