@@ -46,6 +46,8 @@ Result<JobView> wait_for(Kubectl& kubectl, const SuspendOptions& options, JobVie
   const MonoTime due = kubectl.clock().mono_now() + options.timeout;
   std::string told, silence;  // silence: why the last look brought no answer
   while (!is_reached(view.job, options)) {
+    // What had little left to do may be done between two looks.
+    if (!options.suspend && view.job.status.is_true("Complete")) return view;
     if (view.job.status.finished()) return is_over(view.job);
     const JobStory story = tell_story(view.job, {}, kubectl.clock().wall_now());
     const std::string known = story.happened.empty() ? story.headline : story.happened.back();
@@ -79,10 +81,12 @@ Status run(Kubectl& kubectl, const SuspendOptions& options) {
     MUSTER_ASSIGN_OR_RETURN(view, wait_for(kubectl, options, std::move(view)));
   }
   const std::string job = "The job " + view.job.meta.key().text();
-  const std::string message = message_of(view.job, options.suspend ? "Suspended" : "Running");
+  const bool is_complete = view.job.status.is_true("Complete");
+  const char* reached = options.suspend ? "Suspended" : is_complete ? "Complete" : "Running";
+  const std::string message = message_of(view.job, reached);
   std::string said;
   if (options.waits) {
-    said = job + (options.suspend ? " is suspended" : " runs");
+    said = job + (options.suspend ? " is suspended" : is_complete ? " is complete" : " runs");
     if (!message.empty()) said += ": " + message;
   } else if (was_so) {
     said = job + (options.suspend ? " was asked to stop before" : " is not suspended");

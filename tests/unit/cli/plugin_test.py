@@ -683,6 +683,13 @@ class SuspendTest(PluginTest):
         self.assertEqual((done.returncode, done.stdout),
                          (0, "The job lab/digits is suspended: stopped after step 220.\n"))
 
+    def test_a_job_that_completes_before_it_is_seen_to_run_was_resumed(self):
+        self.answer("get trainingjobs", job([condition("Suspended", "True", "Suspended", "asleep")], suspend=True), times=1)
+        self.answer("patch", job())
+        self.answer("get trainingjobs", job(COMPLETE))
+        done = self.muster("resume", "digits", "--wait")
+        self.assertEqual((done.returncode, done.stdout), (0, "The job lab/digits is complete: every worker (2) ended with 0.\n"))
+
     def test_a_moment_without_an_api_server_ends_no_waiting(self):
         self.answer("get trainingjobs", job(RUNNING), times=1)
         self.answer("patch", job(RUNNING, suspend=True))
