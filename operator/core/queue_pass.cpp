@@ -215,7 +215,8 @@ bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang, std::st
     why += makes_room_text(gang.job, reclaim_->taken());
     return true;
   }
-  why += spared_text(reclaim_->spared_for_now(head));
+  why += gang.refused_for.count() > 0 ? std::string(kNotWhileRefused)
+                                      : spared_text(reclaim_->spared_for_now(head));
   reclaim_->reserve(turn.queue, gang);
   return false;
 }
@@ -382,14 +383,17 @@ Schedule QueuePass::decisions() && {
 /// What is taken back for the first of the lines.
 void QueuePass::take_back(Schedule& all) const {
   all.taken = reclaim_->taken();
+  const auto look_within = [&](seconds time) {
+    if (time.count() > 0) all.look_again = std::min(all.look_again.value_or(time), time);
+  };
   for (const auto& [queue, head] : heads_) {
-    if (head.is_promised) all.look_again = words::kOverdue;
+    if (head.is_promised) look_within(words::kOverdue);
+    look_within(head.gang->refused_for);
   }
   for (const QueueHolder& holder : cluster_.holders) {
     const auto queue = queues_.find(holder.turn.queue);
     const seconds spared = spared_for(holder, queue == queues_.end() ? nullptr : queue->second);
-    if (spared.count() <= 0 || holder.slots.empty()) continue;
-    all.look_again = std::min(all.look_again.value_or(spared), spared);
+    if (!holder.slots.empty()) look_within(spared);
   }
 }
 

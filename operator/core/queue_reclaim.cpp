@@ -454,6 +454,7 @@ std::optional<Reclaim::Found> Reclaim::cheapest(const Claim& claim) {
 }
 
 bool Reclaim::preempt(Claim& claim) {
+  if (claim.head.gang.refused_for.count() > 0) return false;
   const std::vector<int> before = kept();
   std::optional<Found> best;
   const auto cost = [](const Found& one) {

@@ -13,7 +13,8 @@
 // last checkpoint), then the fewest. Who would start again before the head, within its queue's
 // nominal quota, leaves it only the rest. Who has not run for the least time of its queue, or was
 // preempted a while ago, is spared; the head, whose quota is kept from further borrowers, waits for
-// that at most.
+// that at most. For a head whose pods were refused when it had room last nobody is preempted for a
+// while.
 //
 // All of it is decided on the cluster as it will be: pods that leave are gone, jobs whose room is
 // made have it. So what was taken is not taken twice, whoever asks again, and nothing is stored.

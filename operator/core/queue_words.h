@@ -36,6 +36,9 @@ std::string makes_room_text(const api::ObjectKey& head,
                             const std::map<api::ObjectKey, TakeBack>& taken);
 /// Who could be preempted for a head, but not yet, and after how long a run.
 std::string spared_text(const std::vector<std::pair<api::ObjectKey, seconds>>& spared);
+/// What it hears for whom nobody is preempted.
+inline constexpr const char* kNotWhileRefused =
+    "; nobody is preempted for it for a while, because its pods were refused when it had room last";
 /// `queue`: the first one's, where it is another.
 std::string why_kept(const api::ObjectKey& first, const std::string& what,
                      const std::string& queue = "");

@@ -67,6 +67,9 @@ struct WaitingGang {
   /// So long after it starts now it is over, whatever happens. Absent: it has no deadline.
   std::optional<seconds> ends_within{};
   bool starts_whole = false;  ///< with `count` alone, whatever its spec says is its least
+  /// So long nobody is preempted for it: its pods were refused when it had room last, and who gives
+  /// way for such a job loses its work for nothing.
+  seconds refused_for{0};
   bool operator==(const WaitingGang&) const = default;
 };
 

@@ -14,7 +14,8 @@ constexpr std::chrono::hours kForgottenAfter{24};
 
 }  // namespace
 
-void AvoidedNodes::add(const std::map<std::string, int>& failed, MonoTime now) {
+bool AvoidedNodes::add(const std::map<std::string, int>& failed, MonoTime now) {
+  bool is_news = false;
   for (const auto& [node, attempt] : failed) {
     const auto [entry, is_new] = nodes_.try_emplace(node);
     Avoided& avoided = entry->second;
@@ -24,7 +25,9 @@ void AvoidedNodes::add(const std::map<std::string, int>& failed, MonoTime now) {
     avoided.until = now + core::words::kAvoidFor * (1 << (avoided.times - 1));
     avoided.attempt = attempt;
     avoided.is_over = false;
+    is_news = true;
   }
+  return is_news;
 }
 
 bool AvoidedNodes::end_those_over(MonoTime now) {

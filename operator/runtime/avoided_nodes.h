@@ -19,8 +19,9 @@ namespace muster::runtime {
 class AvoidedNodes {
  public:
   /// `failed`: nodes, and the attempt that failed there. It is told again and again, while others
-  /// of the gang come and go, and is one failure, also once the node may be used again.
-  void add(const std::map<std::string, int>& failed, MonoTime now);
+  /// of the gang come and go, and is one failure, also once the node may be used again. Whether any
+  /// was told for the first time.
+  bool add(const std::map<std::string, int>& failed, MonoTime now);
 
   /// Whether some may be used again since the last call.
   bool end_those_over(MonoTime now);

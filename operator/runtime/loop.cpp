@@ -25,6 +25,8 @@ constexpr seconds kDeleteAgainAfter{5};
 constexpr seconds kRefusedAgainAfterLeast{5}, kRefusedAgainAfterMost{60};
 constexpr seconds kCreateBackoffLeast{10};
 constexpr seconds kCreateBackoffMost{40};  // and up to half of it more
+/// For a job whose pods are refused again and again somebody is preempted so rarely.
+constexpr seconds kNoPreemptionMost{3600};
 /// An API server, or a webhook before it, that takes no pods for so long is told to the job, which
 /// lets go of its places until it is tried again.
 constexpr seconds kCreateDelayMost{30};
@@ -539,6 +541,7 @@ void OperatorLoop::take(ApplyDone done) {
   if (done.create_failure) {
     const int doublings = std::min(memory.create_failures++, 10);
     memory.create_failure = std::move(done.create_failure);
+    note_refused_start(memory);
     const seconds least = std::min(kCreateBackoffLeast * (1 << doublings), kCreateBackoffMost);
     // Two gangs that took what the other lacked, as of a quota, are not to do so again and again.
     const auto spread = static_cast<std::uint64_t>(milliseconds(least).count() / 2);
@@ -717,8 +720,15 @@ void OperatorLoop::note_avoided(const core::JobSnapshot& snapshot, const core::P
     };
     memory.avoid.forget(runs, is_there, now_);
   }
-  memory.avoid.add(plan.avoid, now_);
+  if (memory.avoid.add(plan.avoid, now_)) note_refused_start(memory);
   if (const auto end = memory.avoid.next_end()) queue_.add_at(snapshot.job.meta.key(), *end);
+}
+
+/// Whoever has given way for it is spared as long the first time.
+void OperatorLoop::note_refused_start(Memory& memory) const {
+  const int doublings = std::min(memory.refused_starts++, 10);
+  memory.preempts_from =
+      now_ + std::min<seconds>(core::words::kSparedFor * (1 << doublings), kNoPreemptionMost);
 }
 
 void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot,
@@ -896,7 +906,8 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
   // Between two tries nothing is made either.
   const bool lacks_none = !creates && !memory.create_failure;
   if (lacks_none && record.job.status.is_true(std::string(core::words::kRunning))) {
-    memory.create_failures = 0;
+    memory.create_failures = memory.refused_starts = 0;
+    memory.preempts_from = {};
     memory.create_delayed_since.reset();
   }
   if (plan.pass != core::Pass::kProgress) {

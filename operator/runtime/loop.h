@@ -88,6 +88,10 @@ class OperatorLoop {
     std::optional<core::CreateFailure> create_failure;
     MonoTime create_failure_until;
     int create_failures = 0;
+    /// Nobody is preempted for it before: its pods were refused so often since it ran last. A
+    /// leader that does not know so learns it from one more refusal, which costs one more victim.
+    MonoTime preempts_from{};
+    int refused_starts = 0;
     /// Of pods that may not be deleted, by uid.
     std::map<std::string, Refusal> refusals;
     /// Since when whatever was to be made was not; until all of a plan is.
@@ -142,6 +146,7 @@ class OperatorLoop {
   void time_facts(core::JobSnapshot& snapshot, Memory& memory) const;
   void add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const;
   void note_avoided(const core::JobSnapshot& snapshot, const core::Plan& plan, Memory& memory);
+  void note_refused_start(Memory& memory) const;
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   void note_deeds(const ApplyDone& done, Memory& memory) const;

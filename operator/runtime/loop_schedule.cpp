@@ -193,6 +193,8 @@ core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
   gang.nodes_may_come = options_.nodes_may_come;
   if (const auto memory = memory_.find(gang.job); memory != memory_.end()) {
     gang.avoid = memory->second.avoid.at(now_);
+    gang.refused_for =
+        std::max(seconds(0), std::chrono::ceil<seconds>(memory->second.preempts_from - now_));
   }
   return gang;
 }

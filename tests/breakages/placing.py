@@ -115,6 +115,8 @@ BREAKAGES = [
              "    if (node >= 0) rooms_.inventory().give_back(node, amounts_of(one.requests));\n", "", "test_queue"),
     Breakage("who went ahead by its deadline puts it off", "operator/api/training_job.cpp",
              "is_bound && was && (!is || *is > *was);", "is_bound && was && !is;", "test_api"),
+    Breakage("a job whose pods are refused has one gang after the other preempted", RECLAIM,
+             "  if (claim.head.gang.refused_for.count() > 0) return false;\n", "", "test_queue"),
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),
     Breakage("who gave way to a job preempts it in turn", RECLAIM,

@@ -1,6 +1,12 @@
 // What was lent is taken back, through the whole operator: who leaves, who starts, who comes back.
 #include <doctest/doctest.h>
 
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "common/contract.h"
 #include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
@@ -86,6 +92,35 @@ std::vector<std::string> notes(const World& world, std::string_view reason) {
     if (event["reason"] == reason) found.push_back(event["note"].get<std::string>());
   }
   return found;
+}
+
+/// An API server that refuses what somebody's policy is against.
+struct Policed final : kube::HttpTransport {
+  using Policy = std::function<bool(const kube::HttpRequest&)>;
+  Policed(kube::HttpTransport& server, Policy policy)
+      : real(server), is_refused(std::move(policy)) {}
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    if (!is_refused(request)) return real.send(request);
+    return kube::HttpResponse{403, R"({"message": "by policy", "reason": "Forbidden"})",
+                              std::nullopt};
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return real.open_stream(request);
+  }
+  kube::HttpTransport& real;
+  Policy is_refused;
+};
+
+/// Whoever is asked to leave does, and whoever has a place runs.
+void go_on(World& world, seconds time) {
+  constexpr seconds kStep{10};
+  for (seconds passed{0}; passed < time; passed += kStep) {
+    world.pass(kStep);
+    world.reap(contract::exit_code::kPlannedLeave);
+    world.settle();
+    world.run_all_pods();
+    world.settle();
+  }
 }
 
 const api::Condition& admitted(const api::TrainingJob& job) {
@@ -287,6 +322,42 @@ TEST_CASE("who has just started is left alone for its queue's least time, and th
   CHECK(leaving(world, "low") == 0);
   world.pass(seconds(120));
   CHECK(leaving(world, "low") == 4);
+}
+
+TEST_CASE("a job whose pods are refused has not one gang after the other preempted for it") {
+  std::unique_ptr<Policed> server;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    server = std::make_unique<Policed>(real, [](const kube::HttpRequest& request) {
+      return request.method == "POST" && request.path.ends_with("/pods") &&
+             request.body.find("\"denied-") != std::string::npos;
+    });
+    return server.get();
+  });
+  world.add_node("n", 8);
+  for (const char* name : {"product", "research"}) {
+    world.create_queue(name, 4, [](Json& queue) { queue["spec"]["cohort"] = "lab"; });
+  }
+  const std::vector<std::string> borrowers{"v", "w", "x", "y"};
+  for (const auto& name : borrowers) world.create_job(name, 2, comes_first_in("research", ""));
+  go_on(world, seconds(10));
+  for (const auto& name : borrowers) REQUIRE(world.job(name).status.is_true("Running"));
+  world.create_job("denied", 2, comes_first_in("product", ""));
+  const auto preempted = [&] {
+    int times = 0;
+    for (const auto& name : borrowers) times += world.job(name).status.taken_back.preemptions;
+    return times;
+  };
+  go_on(world, seconds(280));
+  CHECK(preempted() == 1);
+  CHECK(admitted(world.job("denied")).message.find("nobody is preempted for it for a while") !=
+        std::string::npos);
+  // It may be the node's fault, or over by now.
+  go_on(world, seconds(300));
+  CHECK(preempted() == 2);
+  go_on(world, seconds(300));
+  CHECK(preempted() == 2);
+  // Who gave way runs again.
+  for (const auto& name : borrowers) CHECK(world.job(name).status.is_true("Running"));
 }
 
 TEST_CASE("whoever is to be preempted and ends first has ended") {

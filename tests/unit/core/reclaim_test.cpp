@@ -603,6 +603,25 @@ TEST_CASE("nobody is preempted before it ran for its queue's least time, and its
   }
 }
 
+TEST_CASE(
+    "for whose pods were refused nobody is preempted for a while, and others shrink as ever") {
+  QueueWorld world = lab();
+  world.add_job("low", "research", 8);
+  world.pass();
+  world.add_job("own", "product", 4);
+  REQUIRE(taken_from(world, "low").workers == 0);
+  world.job("own").gang.refused_for = seconds(120);
+  const Schedule waits = schedule(world.snapshot());
+  CHECK(waits.taken.empty());
+  CHECK(waits.look_again == seconds(120));
+  CHECK(waits.verdicts.at({"team", "own"})
+            .why_not.ends_with("; nobody is preempted for it for a while, because its pods were "
+                               "refused when it had room last"));
+  world.job("low").is_elastic = true;
+  world.job("low").gang.min = 4;
+  CHECK(taken_from(world, "low").workers == 4);
+}
+
 TEST_CASE("who waits for least times hears of those that are over first, whoever loses less") {
   QueueWorld world = lab();
   world.queues[1].least_run = seconds(600);

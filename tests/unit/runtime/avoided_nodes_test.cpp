@@ -68,8 +68,8 @@ TEST_CASE("a node is forgiven by a worker that came after the one that failed an
 
 TEST_CASE("a plan that is made again tells of no other failure") {
   AvoidedNodes avoided;
-  avoided.add({{"n", 5}}, kStart);
-  avoided.add({{"n", 5}}, kStart + seconds(1));
+  CHECK(avoided.add({{"n", 5}}, kStart));
+  CHECK_FALSE(avoided.add({{"n", 5}}, kStart + seconds(1)));
   CHECK(avoided.next_end() == kStart + seconds(120));
   // Nobody is forgiven while it is avoided.
   avoided.forget({{"n", 6}}, kIsThere, kStart + seconds(1));
