@@ -120,7 +120,7 @@ bool QueuePass::is_too_far(int queue) {
 
 /// Whether what is kept for this head is not for jobs of that queue, or below 0 of none.
 bool QueuePass::holds_off(const Head& head, int of_queue, int queue) {
-  return head.is_promised || (queue >= 0 && (of_queue == queue || head.lacks_nodes));
+  return head.promised || (queue >= 0 && (of_queue == queue || head.lacks_nodes));
 }
 
 /// What is kept from later jobs of a queue, or below 0 of none.
@@ -135,7 +135,7 @@ KeptRooms QueuePass::kept_from_head(int queue) const {
   if (queue < 0) return {};
   KeptRooms kept{{&lacking_, 1}};
   const auto own = heads_.find(queue);
-  const bool is_summed = own == heads_.end() || own->second.is_promised || own->second.lacks_nodes;
+  const bool is_summed = own == heads_.end() || own->second.promised || own->second.lacks_nodes;
   if (!is_summed) kept.emplace_back(&own->second.kept, 1);
   return kept;
 }
@@ -174,17 +174,19 @@ void QueuePass::place_freely(const WaitingGang& gang) {
   if (verdict.placement && reclaim_) reclaim_->start(-1, gang, *verdict.placement, 0);
   if (gang.wish.only_grows) {
     grow_into_beyond(gang, -1, workers_in(verdict));
-  } else if (!verdict.placement && is_new && take_beyond(gang, -1, gang.min) > 0) {
-    verdict.why_not += makes_room_text(gang.job, reclaim_->taken());
-    add_head(-beyond_tried_, {&gang, false, true});
+  } else if (!verdict.placement && is_new) {
+    if (auto promised = take_beyond(gang, -1, gang.min)) {
+      verdict.why_not += makes_room_text(gang.job, reclaim_->taken());
+      add_head(-beyond_tried_, {&gang, false, std::move(promised)});
+    }
   }
   decide(gang, std::move(verdict));
 }
 
-/// What others have grown to beyond their wish, for so many workers of this gang at most; for how
-/// many there will be room.
-int QueuePass::take_beyond(const WaitingGang& gang, int queue, int most) {
-  if (gang.unplaced || !is_any_beyond_ || ++beyond_tried_ > kTriedForBeyond) return 0;
+/// What others have grown to beyond their wish, for so many workers of this gang at most.
+std::optional<Reclaim::Promise> QueuePass::take_beyond(const WaitingGang& gang, int queue,
+                                                       int most) {
+  if (gang.unplaced || !is_any_beyond_ || ++beyond_tried_ > kTriedForBeyond) return std::nullopt;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
   const auto left_by_heads = [&](const Rooms& rooms) {
     return caps_beside(kept_from_head(queue), gang, rooms.inventory());
@@ -204,21 +206,22 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
 }
 
 /// `why`: why the gang waits, to which is added who makes room for it, or could later.
-bool QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang, std::string& why) {
-  if (cluster_.holders.empty() && cluster_.leaving.empty()) return false;
+std::optional<Reclaim::Promise> QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang,
+                                                     std::string& why) {
+  if (cluster_.holders.empty() && cluster_.leaving.empty()) return std::nullopt;
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
   const auto left_by_heads = [&](const Rooms& rooms) {
     return caps_beside(kept_from_head(turn.queue), gang, rooms.inventory());
   };
   const Reclaim::Head head{gang, turn.queue, left_by_heads};
-  if (reclaim_->make_room(head)) {
+  if (auto promised = reclaim_->make_room(head)) {
     why += makes_room_text(gang.job, reclaim_->taken());
-    return true;
+    return promised;
   }
   why += gang.refused_for.count() > 0 ? std::string(kNotWhileRefused)
                                       : spared_text(reclaim_->spared_for_now(head));
   reclaim_->reserve(turn.queue, gang);
-  return false;
+  return std::nullopt;
 }
 
 Rooms& QueuePass::at_best() {
@@ -245,15 +248,25 @@ bool QueuePass::could_ever_stand(const WaitingGang& gang) {
 }
 
 void QueuePass::add_head(int queue, Head head) {
-  head.kept = room_kept_for(*head.gang);
-  if (head.is_promised || head.lacks_nodes) {
-    (head.is_promised ? promised_ : lacking_).add(head.kept);
+  head.kept = room_kept_for(head);
+  if (head.promised || head.lacks_nodes) {
+    (head.promised ? promised_ : lacking_).add(head.kept);
   }
   heads_.emplace(queue, std::move(head));
 }
 
-/// On each node for as many of its least as may ever stand there.
-KeptRoom QueuePass::room_kept_for(const WaitingGang& gang) {
+/// Where it will stand, if that is known; else on each node for as many of its least as may ever
+/// stand there.
+KeptRoom QueuePass::room_kept_for(const Head& head) {
+  const WaitingGang& gang = *head.gang;
+  if (head.promised && !head.promised->is_vague) {
+    NodeCaps promised(rooms_.inventory().size(), 0);
+    for (const std::string& name : head.promised->nodes) {
+      const int node = rooms_.inventory().index_of(name);
+      if (node >= 0) ++promised[as_index(node)];
+    }
+    return {gang.per_worker, promised};
+  }
   NodeCaps pods = at_best().fits(gang.per_worker);
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
@@ -309,7 +322,7 @@ std::optional<GangVerdict> QueuePass::start(const LineTurn& turn, const WaitingG
 
 bool QueuePass::is_over_before(Head& head, int queue, const WaitingGang& gang) {
   // What is being made for a head it gets sooner than anybody could say.
-  if (!gang.ends_within || head.is_promised) return false;
+  if (!gang.ends_within || head.promised) return false;
   if (!head.starts_within) {
     if (!known_ends_) known_ends_.emplace(cluster_, ledger_, rooms_);
     head.starts_within = known_ends_->starts_within(ledger_, rooms_, queue, *head.gang);
@@ -387,7 +400,7 @@ void QueuePass::take_back(Schedule& all) const {
     if (time.count() > 0) all.look_again = std::min(all.look_again.value_or(time), time);
   };
   for (const auto& [queue, head] : heads_) {
-    if (head.is_promised) look_within(words::kOverdue);
+    if (head.promised) look_within(words::kOverdue);
     look_within(head.gang->refused_for);
   }
   for (const QueueHolder& holder : cluster_.holders) {

@@ -4,9 +4,11 @@
 // of the quota against everybody behind it and against borrowers of the cohort (queue_quota.h), and
 // on the nodes against everybody behind it; where it lacks nothing but nodes, or room is made for
 // it (queue_reclaim.h), against every queue's jobs that come later, and then also against jobs in
-// no queue. Later jobs may start with what the head cannot use: on nodes where it cannot stand, or
-// with resources of which the head's share of the node stays free; and of the same queue with what
-// is kept for it, if they are over before it can have it (queue_backfill.h).
+// no queue. Whose room is made keeps the nodes where that will be, any other head all where it may
+// ever stand, since nobody knows which of them come free. Later jobs may start with what the head
+// cannot use: on nodes where it cannot stand, or with resources of which the head's share of the
+// node stays free; and of the same queue with what is kept for it, if they are over before it can
+// have it (queue_backfill.h).
 //
 // Of those behind a head so many are looked for a place in a pass; a line of any length costs no
 // more.
@@ -50,10 +52,10 @@ class QueuePass {
  private:
   struct Head {
     const WaitingGang* gang = nullptr;
-    bool lacks_nodes = false;  ///< and nothing else
-    bool is_promised = false;  ///< room is made for it
-    KeptRoom kept{};           ///< for it
-    int tried = 0;             ///< gangs behind it that were looked for a place
+    bool lacks_nodes = false;                    ///< and nothing else
+    std::optional<Reclaim::Promise> promised{};  ///< room is made for it
+    KeptRoom kept{};                             ///< for it
+    int tried = 0;                               ///< gangs behind it that were looked for a place
     /// KnownEnds::starts_within() of it, once somebody wanted to know.
     std::optional<std::optional<seconds>> starts_within{};
   };
@@ -77,10 +79,11 @@ class QueuePass {
                                    std::string& why_not);
   std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
-  int take_beyond(const WaitingGang& gang, int queue, int most);
+  std::optional<Reclaim::Promise> take_beyond(const WaitingGang& gang, int queue, int most);
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
-  bool make_room(const LineTurn& turn, const WaitingGang& gang, std::string& why);
-  KeptRoom room_kept_for(const WaitingGang& gang);
+  std::optional<Reclaim::Promise> make_room(const LineTurn& turn, const WaitingGang& gang,
+                                            std::string& why);
+  KeptRoom room_kept_for(const Head& head);
   Rooms& at_best();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   bool could_ever_stand(const WaitingGang& gang);

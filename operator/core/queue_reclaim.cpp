@@ -84,7 +84,7 @@ Reclaim::Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, cons
       lender.nodes.push_back(rooms_.inventory().index_of(slot.node));
     }
     ledger_.charge(queue, lender.amounts, holder.workers_that_stay() - holder.workers());
-    if (lender.kept > 0) lenders_.push_back(std::move(lender));
+    (lender.kept > 0 ? lenders_ : leaving_).push_back(std::move(lender));
   }
   std::sort(lenders_.begin(), lenders_.end(),
             [](const Lender& a, const Lender& b) { return a.holder->job < b.holder->job; });
@@ -215,15 +215,31 @@ bool Reclaim::starts(const Claim& claim, int workers) {
   return starts(Claim{head, claim.right, claim.contested});
 }
 
-void Reclaim::promise(const Head& head) {
+/// Whether any that is preempted, or leaves by now, starts again before the head. Who leaves for
+/// good counts as well.
+bool Reclaim::is_any_back_before(const Head& head) const {
+  if (head.queue < 0) return false;
+  const auto is_back = [&](const Lender& one) {
+    return one.kept == 0 && back_before(head, one) > 0;
+  };
+  return std::any_of(lenders_.begin(), lenders_.end(), is_back) ||
+         std::any_of(leaving_.begin(), leaving_.end(), is_back);
+}
+
+Reclaim::Promise Reclaim::promise(const Head& head) {
+  Promise made;
+  made.is_vague = head.gang.unplaced || is_any_back_before(head);
   const ComingBack back(*this, head);
   WaitingGang least = head.gang;
   least.count = head.gang.min;
   const auto caps = head.caps(rooms_);
-  (void)place(least, rooms_, caps ? &*caps : nullptr);
+  const GangVerdict verdict = place(least, rooms_, caps ? &*caps : nullptr);
+  if (verdict.placement) made.nodes = verdict.placement->node_of_slot;
+  made.is_vague = made.is_vague || made.nodes.empty();
   if (head.queue >= 0) {
     ledger_.charge(head.queue, amounts_of(head.gang.per_worker), head.gang.min);
   }
+  return made;
 }
 
 // ---- Who may be taken from
@@ -476,13 +492,12 @@ bool Reclaim::preempt(Claim& claim) {
 
 // ---- What comes of it
 
-bool Reclaim::make_room(const Head& head) {
+std::optional<Reclaim::Promise> Reclaim::make_room(const Head& head) {
   const std::vector<int> before = kept();
   Claim claim{head, Right::kPriority, lacking(head)};
-  if (!starts(claim) && !shrink(claim) && !preempt(claim)) return false;
+  if (!starts(claim) && !shrink(claim) && !preempt(claim)) return std::nullopt;
   note(claim, before);
-  promise(head);
-  return true;
+  return promise(head);
 }
 
 std::vector<std::pair<api::ObjectKey, seconds>> Reclaim::spared_for_now(const Head& head) {
@@ -518,7 +533,7 @@ std::vector<std::pair<api::ObjectKey, seconds>> Reclaim::spared_for_now(const He
   return found;
 }
 
-int Reclaim::make_room_beyond(const Head& head, int most) {
+std::optional<Reclaim::Promise> Reclaim::make_room_beyond(const Head& head, int most) {
   const std::vector<int> before = kept();
   WaitingGang gang = head.gang;
   const Head wanted{gang, head.queue, head.caps, head.place};
@@ -526,7 +541,7 @@ int Reclaim::make_room_beyond(const Head& head, int most) {
   shrink_all(claim);
   if (!starts(claim)) {
     restore(before);
-    return 0;
+    return std::nullopt;
   }
   // What has room falls with the number, of whole copies of its model.
   const int together = gang.together;
@@ -541,8 +556,7 @@ int Reclaim::make_room_beyond(const Head& head, int most) {
   }
   give_back(claim, before);
   note(claim, before);
-  promise(wanted);
-  return gang.min;
+  return promise(wanted);
 }
 
 void Reclaim::note(const Claim& claim, const std::vector<int>& before) {

@@ -48,14 +48,20 @@ class Reclaim {
   /// `cluster` outlives it; ledger and rooms are as the pass has left them so far.
   Reclaim(const ClusterSnapshot& cluster, const QuotaLedger& ledger, const Rooms& rooms);
 
+  /// Where whom room is made for will stand.
+  struct Promise {
+    std::vector<std::string> nodes;  ///< one for each of its workers
+    bool is_vague = false;  ///< or elsewhere: nobody knows where others come back before it
+  };
+
   /// Whether the head will have room for its least, and if need be who makes it.
-  bool make_room(const Head& head);
+  std::optional<Promise> make_room(const Head& head);
   /// Of a head that make_room has not helped: who could be preempted for it once they are spared no
   /// more, and after how long a run: those by whom it comes to its room first. Empty: nobody.
   std::vector<std::pair<api::ObjectKey, seconds>> spared_for_now(const Head& head);
   /// The same for one that is no first of a line: with what others have grown to beyond their wish
-  /// alone. How many of its workers will have room then, from its least to `most`; 0: too few.
-  int make_room_beyond(const Head& head, int most);
+  /// alone. For so many of its workers as will have room then, from its least to `most`.
+  std::optional<Promise> make_room_beyond(const Head& head, int most);
   /// For who is not promised anything: what make_room keeps back from others for it.
   void reserve(int queue, const WaitingGang& head);
   /// A gang, or some of its slots, are given places now; so many of them are charged.
@@ -103,6 +109,7 @@ class Reclaim {
   bool has_quota(const Claim& claim) const;
   bool has_place(const Claim& claim);
   int back_before(const Head& head, const Lender& lender) const;
+  bool is_any_back_before(const Head& head) const;
   ResourceAmounts lacking(const Head& head) const;
   bool may_take(const Claim& claim, const Lender& from) const;
   bool may_shrink(const Claim& claim, const Lender& from) const;
@@ -122,7 +129,7 @@ class Reclaim {
   void search(Search& search, std::size_t next);
   bool starts_without_rest(const Search& search, std::size_t next);
 
-  void promise(const Head& head);
+  Promise promise(const Head& head);
   bool starts(const Claim& claim, int workers);
   void note(const Claim& claim, const std::vector<int>& before);
   std::string why(const Claim& claim, const Lender& lender, int workers) const;
@@ -131,6 +138,7 @@ class Reclaim {
   Rooms rooms_;         ///< likewise
   std::map<std::string, const Queue*> queues_;
   std::vector<Lender> lenders_;  ///< by job
+  std::vector<Lender> leaving_;  ///< who holds nothing but what is still left of it
   std::map<api::ObjectKey, TakeBack> taken_;
 };
 

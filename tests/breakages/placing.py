@@ -117,6 +117,8 @@ BREAKAGES = [
              "is_bound && was && (!is || *is > *was);", "is_bound && was && !is;", "test_api"),
     Breakage("a job whose pods are refused has one gang after the other preempted", RECLAIM,
              "  if (claim.head.gang.refused_for.count() > 0) return false;\n", "", "test_queue"),
+    Breakage("whose room is made is not kept from who comes back before it, wherever that will be", RECLAIM,
+             "head.gang.unplaced || is_any_back_before(head);", "head.gang.unplaced;", "test_queue"),
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),
     Breakage("who gave way to a job preempts it in turn", RECLAIM,

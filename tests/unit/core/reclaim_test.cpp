@@ -733,6 +733,40 @@ TEST_CASE("nobody is preempted for room that others leave, whoever they are") {
   CHECK(all.look_again.has_value());
 }
 
+TEST_CASE("while room is made for a head others start on nodes where it will not stand") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 8), make_queue("b", 8)};
+  for (const char* name : {"n1", "n2", "n3"}) world.add_node(name, 8);
+  world.add_job("low", "a", 1, 8);
+  world.pass();
+  world.add_job("high", "a", 1, 8).gang.turn.priority = 1;
+  world.give_back();
+  REQUIRE_FALSE(world.job("low").leaving.empty());
+  world.add_job("other", "b", 1, 8);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("other"));
+  CHECK(world.taken().empty());
+  world.leave();
+  world.pass();
+  CHECK(world.runs("high"));
+}
+
+TEST_CASE("while room is made for a head that others come back before all its nodes are kept") {
+  QueueWorld world = lab();
+  world.queues.push_back(make_queue("alone", 8));
+  world.add_job("wide", "research", 8).gang.min = 2;
+  world.pass();
+  world.add_node("idle", 8);
+  world.add_job("own", "product", 4);
+  CHECK(world.give_back().size() == 1);
+  world.add_job("other", "alone", 8);
+  CHECK(world.pass() == 0);
+  CHECK(world.why("other").find("the room that there is is kept for team/own") !=
+        std::string::npos);
+  world.leave();
+  CHECK(world.pass() == 3);
+}
+
 TEST_CASE("two heads are not given the same") {
   QueueWorld world;
   world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab"), make_queue("c", 0, "lab")};
