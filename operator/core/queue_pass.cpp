@@ -89,6 +89,8 @@ QueuePass::QueuePass(const ClusterSnapshot& cluster, Rooms& rooms)
 const Queue& QueuePass::queue(int number) const { return *queues_.at(ledger_.name_of(number)); }
 
 void QueuePass::decide(const WaitingGang& gang, GangVerdict verdict) {
+  // What it would have been given is taken, so that nobody else gets it in this pass.
+  if (gang.wish.not_yet) verdict = {std::nullopt, kStartsAgain};
   verdict.slots = gang.wish.slots;
   if (verdict.placement && gang.wish.slots.empty() && !gang.unplaced) {
     rooms_.start(gang, verdict.placement->node_of_slot);
@@ -175,7 +177,8 @@ void QueuePass::place_freely(const WaitingGang& gang) {
   if (gang.wish.only_grows) {
     grow_into_beyond(gang, -1, workers_in(verdict));
   } else if (!verdict.placement && is_new) {
-    if (auto promised = take_beyond(gang, -1, gang.min)) {
+    if (auto promised =
+            gang.wish.not_yet ? await_room(gang, -1) : take_beyond(gang, -1, gang.min)) {
       verdict.why_not += makes_room_text(gang.job, reclaim_->taken());
       add_head(-beyond_tried_, {&gang, false, std::move(promised)});
     }
@@ -187,13 +190,38 @@ void QueuePass::place_freely(const WaitingGang& gang) {
 std::optional<Reclaim::Promise> QueuePass::take_beyond(const WaitingGang& gang, int queue,
                                                        int most) {
   if (gang.unplaced || !is_any_beyond_ || ++beyond_tried_ > kTriedForBeyond) return std::nullopt;
+  const bool is_behind = queue >= 0 && heads_.contains(queue);
+  const Reclaim::Head head = as_head(gang, queue, is_behind ? Place::kBehind : Place::kFirst);
+  return reclaim_->make_room_beyond(head, most);
+}
+
+/// On the cluster as it will be, which is looked at from now on.
+Reclaim::Head QueuePass::as_head(const WaitingGang& gang, int queue, Place place) {
   if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
-  const auto left_by_heads = [&](const Rooms& rooms) {
+  const auto left_by_heads = [this, &gang, queue](const Rooms& rooms) {
     return caps_beside(kept_from_head(queue), gang, rooms.inventory());
   };
-  const bool is_behind = queue >= 0 && heads_.contains(queue);
-  return reclaim_->make_room_beyond(
-      {gang, queue, left_by_heads, is_behind ? Place::kBehind : Place::kFirst}, most);
+  return {gang, queue, left_by_heads, place};
+}
+
+/// Where a gang will have room that starts again in a moment, when its old pods are gone. Nobody is
+/// asked to make it before its time.
+std::optional<Reclaim::Promise> QueuePass::await_room(const WaitingGang& gang, int queue) {
+  if (cluster_.holders.empty() && cluster_.leaving.empty()) return std::nullopt;
+  if (queue < 0 && (gang.unplaced || ++beyond_tried_ > kTriedForBeyond)) return std::nullopt;
+  const Reclaim::Head head = as_head(gang, queue, Place::kFirst);
+  auto promised = reclaim_->await_room(head);
+  if (!promised && queue >= 0) reclaim_->reserve(queue, gang);
+  return promised;
+}
+
+/// Of its old pods those that count against its queue's quota.
+std::int64_t QueuePass::workers_leaving(const WaitingGang& gang) const {
+  const auto& holders = cluster_.holders;
+  const auto own = std::find_if(holders.begin(), holders.end(), [&](const QueueHolder& one) {
+    return one.job == gang.job && one.uid == gang.uid;
+  });
+  return own == holders.end() ? 0 : own->workers();
 }
 
 /// For a gang that trains with fewer workers than it wishes for, and was placed so many more.
@@ -209,11 +237,7 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
 std::optional<Reclaim::Promise> QueuePass::make_room(const LineTurn& turn, const WaitingGang& gang,
                                                      std::string& why) {
   if (cluster_.holders.empty() && cluster_.leaving.empty()) return std::nullopt;
-  if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
-  const auto left_by_heads = [&](const Rooms& rooms) {
-    return caps_beside(kept_from_head(turn.queue), gang, rooms.inventory());
-  };
-  const Reclaim::Head head{gang, turn.queue, left_by_heads};
+  const Reclaim::Head head = as_head(gang, turn.queue, Place::kFirst);
   if (auto promised = reclaim_->make_room(head)) {
     why += makes_room_text(gang.job, reclaim_->taken());
     return promised;
@@ -356,7 +380,8 @@ void QueuePass::next_of_line() {
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker,
                                                      is_behind ? Place::kBehind : Place::kFirst);
   std::string why_no_place;
-  const bool may_go_ahead = is_behind && is_over_before(heads_.at(turn.queue), turn.queue, gang);
+  const bool may_go_ahead =
+      is_behind && !gang.wish.not_yet && is_over_before(heads_.at(turn.queue), turn.queue, gang);
   if ((within >= gang.min || may_go_ahead) && !is_too_far(turn.queue)) {
     std::optional<GangVerdict> started;
     if (within >= gang.min) {
@@ -371,7 +396,10 @@ void QueuePass::next_of_line() {
   why += place_in_line > kPlacesInWords ? "waits for its turn"
                                         : why_behind(turn, gang, within, why_no_place);
   if (!is_behind && could_ever_start(turn, gang)) {
-    Head head{&gang, within >= gang.min, make_room(turn, gang, why)};
+    const bool is_due = !gang.wish.not_yet;
+    const std::int64_t quota = is_due ? within : within + workers_leaving(gang);
+    Head head{&gang, quota >= gang.min,
+              is_due ? make_room(turn, gang, why) : await_room(gang, turn.queue)};
     add_head(turn.queue, std::move(head));
     ledger_.reserve(turn.queue, turn.per_worker, gang.min);
     line_.ledger_changed(turn.queue);

@@ -13,6 +13,9 @@
 // Of those behind a head so many are looked for a place in a pass; a line of any length costs no
 // more.
 //
+// A gang that starts again in a moment has its turn like any other. What it could start with now,
+// or will when its old pods are gone, is taken or kept for it, and it is given nothing yet.
+//
 // A gang that could not start were everything empty is no head: it would hold others up for ever.
 // A node that is not ready or cordoned counts as one that will be there again.
 #pragma once
@@ -79,6 +82,9 @@ class QueuePass {
                                    std::string& why_not);
   std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
+  Reclaim::Head as_head(const WaitingGang& gang, int queue, QuotaLedger::Place place);
+  std::optional<Reclaim::Promise> await_room(const WaitingGang& gang, int queue);
+  std::int64_t workers_leaving(const WaitingGang& gang) const;
   std::optional<Reclaim::Promise> take_beyond(const WaitingGang& gang, int queue, int most);
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
   std::optional<Reclaim::Promise> make_room(const LineTurn& turn, const WaitingGang& gang,

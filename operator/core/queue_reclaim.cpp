@@ -492,6 +492,11 @@ bool Reclaim::preempt(Claim& claim) {
 
 // ---- What comes of it
 
+std::optional<Reclaim::Promise> Reclaim::await_room(const Head& head) {
+  if (!starts(Claim{head, Right::kPriority})) return std::nullopt;
+  return promise(head);
+}
+
 std::optional<Reclaim::Promise> Reclaim::make_room(const Head& head) {
   const std::vector<int> before = kept();
   Claim claim{head, Right::kPriority, lacking(head)};

@@ -54,7 +54,9 @@ class Reclaim {
     bool is_vague = false;  ///< or elsewhere: nobody knows where others come back before it
   };
 
-  /// Whether the head will have room for its least, and if need be who makes it.
+  /// Whether the head will have room for its least once all are gone that leave now.
+  std::optional<Promise> await_room(const Head& head);
+  /// The same, and if need be who makes it.
   std::optional<Promise> make_room(const Head& head);
   /// Of a head that make_room has not helped: who could be preempted for it once they are spared no
   /// more, and after how long a run: those by whom it comes to its room first. Empty: nobody.

@@ -670,20 +670,25 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   if (job.meta.deletion_time || job.spec.managed_by != contract::kManagedBy) return std::nullopt;
   if (!is_served(snapshot) || job.status.finished() || job.spec.suspend) return std::nullopt;
   if (!why_deactivated(job).empty()) return std::nullopt;
-  if (snapshot.create_failure || until_restart(snapshot) || until_tried_again(snapshot)) {
-    return std::nullopt;
-  }
+  if (snapshot.create_failure || until_tried_again(snapshot)) return std::nullopt;
   const GangView gang = view_gang(snapshot);
   if (gang.job_is_old) return std::nullopt;
+  const bool backs_off = until_restart(snapshot).has_value();
   PlaceWish wish;
   wish.uid = job.meta.uid;
   wish.generation = job.meta.generation;
   if (gang.members.empty()) {
-    const bool wait = std::any_of(gang.stale.begin(), gang.stale.end(),
-                                  [&](const auto* pod) { return must_wait_for(*pod, snapshot); });
-    return wait || !pods_verdict(snapshot) ? std::nullopt : std::optional(wish);
+    const bool waits =
+        backs_off || std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
+          return must_wait_for(*pod, snapshot);
+        });
+    // Nobody can say how long a pod stays that may not be deleted.
+    wish.not_yet = waits && snapshot.deletion_refused.empty() &&
+                   job.status.is_true(std::string(words::kRestarting));
+    const bool stands_in_line = !waits || wish.not_yet;
+    return stands_in_line && pods_verdict(snapshot) ? std::optional(wish) : std::nullopt;
   }
-  if (!is_elastic(snapshot, gang)) return std::nullopt;
+  if (backs_off || !is_elastic(snapshot, gang)) return std::nullopt;
   wish.slots = slots_to_place(snapshot, gang);
   if (wish.slots.empty() || !pods_verdict(snapshot)) return std::nullopt;
   wish.only_grows =

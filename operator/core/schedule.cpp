@@ -181,6 +181,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
     gang.min = gang.together;
     gang.wish = wish;
   }
+  gang.wish.not_yet = wish.not_yet;
   gang.per_worker = api::pod_resources(job.spec.worker);
   // What Kueue admits the cluster's scheduler binds, on nodes of the flavor that Kueue chose.
   gang.unplaced = job.spec.scheduling == "Unplaced" || gang.starts_whole;

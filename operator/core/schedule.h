@@ -34,6 +34,9 @@ struct PlaceWish {
   /// name.
   std::string uid{};
   std::int64_t generation = 0;
+  /// It starts again, and has to wait for its back-off or for its old pods to go. Its turn comes as
+  /// ever, and nobody who comes later gets what it will start with.
+  bool not_yet = false;
   bool operator==(const PlaceWish&) const = default;
 };
 

@@ -893,6 +893,15 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
     const auto& places = patch->status.placement;
     memory.decided_places = places;
+    // A pass that sees this write comes before the look at it, and would give its room to others.
+    if (places.empty() && patch->status.is_true(std::string(core::words::kRestarting))) {
+      core::PlaceWish again;
+      again.uid = record.meta.uid;
+      again.generation = record.meta.generation;
+      again.not_yet = true;
+      waiting_.insert_or_assign(key, std::move(again));
+      verdicts_.erase(key);
+    }
     const bool takes = std::any_of(places.begin(), places.end(), [&](const auto& placement) {
       return !has_placement(record.job.status, placement);
     });

@@ -48,7 +48,10 @@ bool OperatorLoop::keeps_place(const api::Pod& pod, const api::ObjectKey& key) c
 std::vector<core::Assumed> OperatorLoop::leaving_but_of(
     const std::vector<core::QueueHolder>& holders) const {
   std::vector<core::Assumed> leaving;
-  if (queue_book_.empty()) return leaving;
+  // Who starts again waits for its own in any case.
+  const bool is_awaited = std::any_of(waiting_.begin(), waiting_.end(),
+                                      [](const auto& one) { return one.second.not_yet; });
+  if (queue_book_.empty() && !is_awaited) return leaving;
   std::set<api::ObjectKey> counted;
   for (const core::QueueHolder& holder : holders) counted.insert(holder.job);
   const WallTime now = options_.clock->wall_now();

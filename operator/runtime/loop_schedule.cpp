@@ -208,7 +208,8 @@ std::optional<core::RunningGang> OperatorLoop::running_gang(const api::ObjectKey
   const bool is_decided = memory != memory_.end() && memory->second.decided_places;
   const auto& places = is_decided ? *memory->second.decided_places : job.status.placement;
   const auto waits = waiting_.find(key);
-  const bool waits_for_all = waits != waiting_.end() && waits->second.slots.empty();
+  const bool waits_for_all =
+      waits != waiting_.end() && waits->second.slots.empty() && !waits->second.not_yet;
   // One alone sends nothing, but may hold GPUs of a switch that others share.
   const std::size_t least = job.spec.worker.resources.gpus > 0 ? 1 : 2;
   if (places.size() < least || job.status.finished() || waits_for_all) return std::nullopt;
@@ -239,7 +240,8 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     const auto waits = waiting_.find(key);
     // Who waits for a whole gang has waited for what was to be waited for: what is still there is
     // on nodes that cannot end it.
-    const bool may_leave = waits == waiting_.end() || !waits->second.slots.empty();
+    const bool may_leave =
+        waits == waiting_.end() || !waits->second.slots.empty() || waits->second.not_yet;
     if (const auto own = pods_of_job_.find(key); may_leave && own != pods_of_job_.end()) {
       for (const auto& pod : own->second) pods.push_back(pods_.find(pod));
       std::erase_if(pods, [&](const api::Pod* pod) {
@@ -326,7 +328,8 @@ void OperatorLoop::write_queues() {
   std::map<std::string, int> waiting;
   for (const auto& [key, wish] : waiting_) {
     const JobRecord* record = jobs_.find(key);
-    if (record != nullptr && wish.slots.empty()) ++waiting[queue_book_.queue_of(record->job)];
+    const bool waits_to_start = wish.slots.empty() && !wish.not_yet;
+    if (record != nullptr && waits_to_start) ++waiting[queue_book_.queue_of(record->job)];
   }
   std::vector<core::QueueHolder> holders = queue_holders();
   for (Work& work : queue_book_.writes(now_, options_.clock->wall_now(), holders, waiting)) {

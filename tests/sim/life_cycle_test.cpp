@@ -201,6 +201,44 @@ TEST_CASE("a node that falls silent is left, and its gang goes on elsewhere") {
   CHECK(on_b == 2);
 }
 
+TEST_CASE("a gang that leaves a node starts again before a younger one that waits for its room") {
+  World world(test::seed());
+  world.add_node("a", 2);
+  world.add_node("b", 2);
+  world.create_job("digits", 4);
+  world.settle();
+  world.run_all_pods();
+  world.pass(seconds(5));
+  world.create_job("younger", 4);
+  world.add_node("c", 2);
+  world.settle();
+  REQUIRE(world.job("digits").status.is_true("Running"));
+  REQUIRE(
+      world.user
+          ->merge_patch(api::Kind::kNode, {"", "a"}, "", Json{{"spec", {{"unschedulable", true}}}})
+          .has_value());
+  world.settle();
+  SUBCASE("while its pods leave") {
+    for (const auto& pod : world.pods()) {
+      if (pod.required_node == "a") world.end_pod(pod.meta.name, 143);
+    }
+  }
+  SUBCASE("when all of them have ended") {
+    for (const auto& pod : world.pods()) world.end_pod(pod.meta.name, 143);
+  }
+  world.settle();
+  CHECK(world.job("digits").status.placement.empty());
+  world.reap(143);
+  world.settle();
+  CHECK_FALSE(world.job("younger").status.is_true("Admitted"));
+  world.restart_operator();
+  world.pass(seconds(12));
+  const auto job = world.job("digits");
+  REQUIRE(job.status.placement.size() == 4);
+  for (const auto& one : job.status.placement) CHECK(one.node != "a");
+  CHECK_FALSE(world.job("younger").status.is_true("Admitted"));
+}
+
 TEST_CASE("two thousand jobs are known again without a write") {
   constexpr int kJobs = 2000;
   World world(test::seed());

@@ -460,6 +460,67 @@ TEST_CASE("who takes a lost worker's place comes before all that wait to start")
   CHECK_FALSE(all.at({"team", "free"}).placement);
 }
 
+TEST_CASE("a gang that starts again in a moment keeps its turn, its quota and its nodes") {
+  for (const std::string queue : {"a", ""}) {
+    CAPTURE(queue);
+    QueueWorld world;
+    world.queues = {make_queue("a", 8), make_queue("b", 8)};
+    world.add_node("n", 8);
+    world.add_job("again", queue, 8).gang.wish.not_yet = true;
+    world.add_job("next", queue, 8);
+    if (!queue.empty()) world.add_job("other", "b", 8);
+    CHECK(world.pass() == 0);
+    world.job("again").gang.wish.not_yet = false;
+    CHECK(world.pass() == 1);
+    CHECK(world.runs("again"));
+  }
+}
+
+TEST_CASE("a gang whose old pods still leave keeps what it will have room with, and no more") {
+  for (const std::string queue : {"a", ""}) {
+    CAPTURE(queue);
+    QueueWorld world;
+    world.queues = {make_queue("a", 16), make_queue("b", 16)};
+    for (const char* name : {"m", "n"}) world.add_node(name, 8);
+    world.add_job("again", queue, 2, 8);
+    REQUIRE(world.pass() == 1);
+    // Node m is lost, and the pod on n is asked to leave.
+    world.nodes[0].ready = false;
+    std::erase_if(world.job("again").slots, [](const HeldSlot& one) { return one.node == "m"; });
+    world.job("again").leaving = std::exchange(world.job("again").slots, {});
+    world.job("again").gang.wish.not_yet = true;
+    world.add_node("k", 8);
+    world.add_job("next", queue, 1, 8);
+    if (!queue.empty()) world.add_job("other", "b", 1, 8);
+    CHECK(world.pass() == 0);
+    CHECK(world.taken().empty());
+    CHECK(world.why(queue.empty() ? "next" : "other")
+              .ends_with("the room that there is is kept for team/again, which comes first"));
+    world.add_node("spare", 8);
+    // Where its old pod holds no quota it could start with what is free by now.
+    CHECK(world.pass() == (queue.empty() ? 0 : 1));
+    world.leave();
+    CHECK(world.pass() == (queue.empty() ? 1 : 0));
+    world.job("again").gang.wish.not_yet = false;
+    world.pass();
+    CHECK(world.runs("again"));
+  }
+}
+
+TEST_CASE("nobody gives way to a gang before it may start again") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 8)};
+  world.add_node("n", 8);
+  world.add_job("low", "a", 8);
+  world.pass();
+  QueueJob& again = world.add_job("again", "a", 8);
+  again.gang.turn.priority = 1;
+  again.gang.wish.not_yet = true;
+  CHECK(world.taken().empty());
+  again.gang.wish.not_yet = false;
+  CHECK(world.taken().size() == 1);
+}
+
 TEST_CASE("a pod that still leaves holds its quota") {
   QueueWorld world;
   world.queues = {make_queue("a", 2)};

@@ -32,7 +32,7 @@ struct QueueJob {
   core::WaitingGang gang;
   std::vector<core::HeldSlot> slots;  ///< empty: it waits
   bool has_ended = false;
-  std::vector<core::HeldSlot> leaving{};  ///< while there are any it does not wait yet
+  std::vector<core::HeldSlot> leaving{};  ///< while there are any it waits for no place of its own
   bool is_elastic = false;                ///< it can be asked to shrink
   seconds unsaved{0}, spared{0};
   bool has_started = true;  ///< false: others than the operator have not let it go yet
@@ -82,10 +82,10 @@ class QueueWorld {
     for (const auto& pod : others) cluster.pods.push_back(&pod);
     for (const auto& job : jobs) {
       if (job.has_ended) continue;
-      if (job.slots.empty() && job.leaving.empty()) {
+      if (job.slots.empty() && (job.leaving.empty() || job.gang.wish.not_yet)) {
         cluster.gangs.push_back(job.gang);
         if (job.deadline > 0) cluster.gangs.back().ends_within = seconds(job.deadline);
-        continue;
+        if (job.leaving.empty()) continue;
       }
       core::QueueHolder holder{job.gang.job, job.gang.turn, job.gang.per_worker,
                                job.gang.min, job.slots,     job.leaving};
@@ -107,7 +107,13 @@ class QueueWorld {
           cluster.assumed.push_back({slot.node, job.gang.per_worker});
         }
       }
-      if (!job.gang.turn.queue.empty()) cluster.holders.push_back(std::move(holder));
+      if (!job.gang.turn.queue.empty()) {
+        cluster.holders.push_back(std::move(holder));
+        continue;
+      }
+      for (const auto& slot : job.leaving) {
+        cluster.leaving.push_back({slot.node, job.gang.per_worker});
+      }
     }
     cluster.queues = queues;
     return cluster;

@@ -558,6 +558,14 @@ TEST_CASE("an elastic program's gang starts again in the size wished for") {
   CHECK(note_of(plan, "Resized") ==
         "spec.worker.count is 3 now; the gang of 2 starts again in that size (resize 1)");
   CHECK(status_of(plan).resizes == 1);
+  // It waits for its old pods in line, unless one of them may stay for ever.
+  apply(job.edit(), plan);
+  CHECK(core::wanted_places(job.snapshot()).value().not_yet);
+  job.edit().deletion_refused = "pods stay for the audit";
+  CHECK_FALSE(core::wanted_places(job.snapshot()).has_value());
+  job.edit().deletion_refused.clear();
+  job.edit().pods.clear();
+  CHECK_FALSE(core::wanted_places(job.snapshot()).value().not_yet);
 }
 
 TEST_CASE(
