@@ -139,11 +139,14 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   if (status.taken_back.preemptions > 0 && holder.ran) {
     holder.spared = std::max(seconds(0), words::kSparedFor - *holder.ran);
   }
+  // Kubernetes deletes its pods when it is gone itself, which somebody's finalizer may hold up.
+  const auto& deleted = job.meta.deletion_time;
+  const bool is_stuck = deleted && now - *deleted > grace_of(job) + words::kOverdue;
   // Whoever has ended, or is asked to leave, gives back with its last pod.
   for (const auto& placement : places) {
     if (status.finished()) break;
-    const bool leaves = job.spec.suspend || job.meta.deletion_time;
-    (leaves ? holder.leaving : holder.slots).push_back({placement.slot, placement.node});
+    const bool leaves = job.spec.suspend || deleted;
+    (leaves ? holder.leaving : holder.slots).push_back({placement.slot, placement.node, is_stuck});
   }
   for (const api::Pod* pod : pods) {
     if (pod->ended() || pod->termination) continue;

@@ -129,7 +129,7 @@ RunningGang running_gang(const api::TrainingJob& job,
 namespace {
 
 /// Grace periods up to this one are nobody's concern.
-constexpr std::int64_t kUsualGraceSeconds = 30;
+constexpr seconds kUsualGrace{30};
 
 /// By its deadline, and when its workers cannot cling to their places any more.
 std::optional<seconds> ends_within(const api::TrainingJob& job) {
@@ -137,12 +137,9 @@ std::optional<seconds> ends_within(const api::TrainingJob& job) {
   if (!job.spec.active_deadline_seconds || !api::kueue_queue_wanted(job).empty()) {
     return std::nullopt;
   }
-  const Json& fields = job.spec.worker.pod_fields;
-  std::int64_t grace = kUsualGraceSeconds;
-  if (fields.is_object()) grace = fields.value("terminationGracePeriodSeconds", grace);
   const std::int64_t left = *job.spec.active_deadline_seconds - job.status.past_active_seconds;
-  return seconds(std::max<std::int64_t>(0, left) +
-                 std::max<std::int64_t>(0, grace - kUsualGraceSeconds));
+  return seconds(std::max<std::int64_t>(0, left)) +
+         std::max(seconds(0), grace_of(job) - kUsualGrace);
 }
 
 /// Whether none of the copies that these have is in others, too; `slots` ascend.
@@ -162,6 +159,14 @@ int least_to_start(const api::TrainingJob& job) {
   const int count = std::clamp(job.spec.worker.count, 1, 4096);
   const bool is_whole = !api::kueue_queue_wanted(job).empty();
   return is_whole ? count : std::clamp(job.spec.worker.min, 1, count);
+}
+
+seconds grace_of(const api::TrainingJob& job) {
+  const Json& fields = job.spec.worker.pod_fields;
+  if (!fields.is_object()) return kUsualGrace;
+  const auto grace = fields.find("terminationGracePeriodSeconds");
+  if (grace == fields.end() || !grace->is_number_integer()) return kUsualGrace;
+  return seconds(std::clamp<std::int64_t>(grace->get<std::int64_t>(), 0, 1LL << 31));
 }
 
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {

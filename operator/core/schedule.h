@@ -160,6 +160,9 @@ Schedule schedule(const ClusterSnapshot& cluster);
 /// of its group never joins.
 int least_to_start(const api::TrainingJob& job);
 
+/// How long its workers may take to leave.
+seconds grace_of(const api::TrainingJob& job);
+
 /// The gang of a job as schedule needs it. `job` has a valid spec.
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
 

@@ -177,6 +177,8 @@ class OperatorLoop {
                                  std::optional<core::VolumeReach>& volumes) const;
   bool is_cut_off(const api::Pod& pod) const;
   std::vector<core::QueueHolder> queue_holders() const;
+  static void note_who_stays(const JobRecord& record, const Memory& memory,
+                             const std::vector<const api::Pod*>& pods, core::QueueHolder& holder);
   std::vector<core::HeldSlot> leaving_of(const core::QueueHolder& gone) const;
   bool keeps_place(const api::Pod& pod, const api::ObjectKey& job) const;
   std::vector<core::Assumed> leaving_but_of(const std::vector<core::QueueHolder>& holders) const;

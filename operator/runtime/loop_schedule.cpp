@@ -15,6 +15,9 @@ namespace {
 /// tenth of the thread, and what arrives meanwhile is decided together. At most so long.
 constexpr int kPassGap = 9;
 constexpr std::chrono::milliseconds kPassGapMost{250};
+/// A pod of which so many deletions were refused stays: the last one more than words::kOverdue
+/// after the first.
+constexpr int kRefusalsOfWhoStays = 4;
 
 }  // namespace
 
@@ -250,7 +253,10 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     }
     auto holder = core::holder_of(record.job, turn, places, pods, options_.clock->wall_now());
     if (!holder) continue;
-    if (memory != memory_.end()) holder->shrinks_to = memory->second.shrinks_to;
+    if (memory != memory_.end()) {
+      holder->shrinks_to = memory->second.shrinks_to;
+      note_who_stays(record, memory->second, pods, *holder);
+    }
     if (record.job.status.cost && queue_book_.has_budget(turn.queue)) {
       const auto cost =
           core::cost_until(*record.job.status.cost, options_.prices, options_.clock->wall_now());
@@ -275,6 +281,21 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     if (!gone.leaving.empty()) holders.push_back(std::move(gone));
   }
   return holders;
+}
+
+/// Nobody counts on the room of pods that may not be deleted. A leader that does not know of them
+/// yet learns it by trying.
+void OperatorLoop::note_who_stays(const JobRecord& record, const Memory& memory,
+                                  const std::vector<const api::Pod*>& pods,
+                                  core::QueueHolder& holder) {
+  for (const api::Pod* pod : pods) {
+    const auto refusal = memory.refusals.find(pod->meta.uid);
+    if (refusal == memory.refusals.end()) continue;
+    if (refusal->second.times < kRefusalsOfWhoStays) continue;
+    for (core::HeldSlot& one : holder.leaving) {
+      if (one.slot == core::slot_of(*pod, record.job)) one.is_stuck = true;
+    }
+  }
 }
 
 /// Of a job that is gone, whose pods nobody knows by their slots any more. Another one may have its

@@ -360,6 +360,30 @@ TEST_CASE("a job whose pods are refused has not one gang after the other preempt
   for (const auto& name : borrowers) CHECK(world.job(name).status.is_true("Running"));
 }
 
+TEST_CASE("who gives way and whose pods may not be deleted is not waited for") {
+  std::unique_ptr<Policed> server;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    server = std::make_unique<Policed>(real, [](const kube::HttpRequest& request) {
+      return request.method == "DELETE" && request.path.find("/pods/stays-") != std::string::npos;
+    });
+    return server.get();
+  });
+  make_lab(world);
+  world.create_job("goes", 2, comes_first_in("research", ""));
+  go_on(world, seconds(20));
+  // It loses less.
+  world.create_job("stays", 2, comes_first_in("research", ""));
+  go_on(world, seconds(20));
+  world.create_job("own", 2, comes_first_in("product", ""));
+  go_on(world, seconds(20));
+  CHECK(world.job("stays").status.taken_back.preemptions == 1);
+  CHECK(world.job("goes").status.taken_back.preemptions == 0);
+  go_on(world, seconds(80));
+  CHECK(world.job("goes").status.taken_back.preemptions == 1);
+  CHECK(world.job("own").status.is_true("Running"));
+  CHECK(pods_of(world, "stays").size() == 2);
+}
+
 TEST_CASE("whoever is to be preempted and ends first has ended") {
   World world(test::seed());
   make_lab(world);

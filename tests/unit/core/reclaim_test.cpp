@@ -714,6 +714,23 @@ TEST_CASE("who leaves and should have left long ago is not waited for") {
   CHECK(taken_from(world, "low").workers == 0);
 }
 
+TEST_CASE("the pods of a job that is deleted and does not go are not waited for") {
+  const WallTime now{seconds(5000)};
+  api::TrainingJob job;
+  job.meta.name = "kept";
+  const auto is_stuck = [&](seconds deleted_ago) {
+    job.meta.deletion_time = now - deleted_ago;
+    const auto holder = holder_of(job, {"research", 0, {}}, {{0, 0, "n", ""}}, {}, now);
+    REQUIRE(holder->leaving.size() == 1);
+    return holder->leaving[0].is_stuck;
+  };
+  CHECK_FALSE(is_stuck(seconds(60)));
+  CHECK(is_stuck(seconds(61)));
+  job.spec.worker.pod_fields = {{"terminationGracePeriodSeconds", 600}};
+  CHECK_FALSE(is_stuck(seconds(630)));
+  CHECK(is_stuck(seconds(631)));
+}
+
 TEST_CASE("nobody is preempted for room that others leave, whoever they are") {
   QueueWorld world;
   world.queues = {make_queue("research", 64)};
