@@ -1,6 +1,7 @@
 #include "operator/api/fields.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "common/utf8.h"
 #include "operator/api/spec_json.h"
@@ -374,6 +375,31 @@ Json without_nulls(const Json& value) {
     return copy;
   }
   return value;
+}
+
+bool take_out_unknown(Json& json, const std::string& complaint) {
+  const std::size_t end = complaint.find(": unknown field;");
+  if (end == std::string::npos || !complaint.starts_with("spec.")) return false;
+  Json* at = &json;
+  std::string_view path = std::string_view(complaint).substr(0, end);
+  while (true) {
+    if (path.starts_with('[')) {
+      std::size_t index = 0;
+      std::from_chars(path.data() + 1, path.data() + path.size(), index);
+      path.remove_prefix(std::min(path.find(']') + 1, path.size()));
+      if (!at->is_array() || index >= at->size()) return false;
+      at = &(*at)[index];
+    }
+    if (path.starts_with('.')) path.remove_prefix(1);
+    if (!at->is_object()) return false;
+    // Its name may have a dot itself.
+    if (at->erase(std::string(path)) == 1) return true;
+    const std::size_t end_of_name = path.find_first_of(".[");
+    const auto next = at->find(std::string(path.substr(0, end_of_name)));
+    if (end_of_name == std::string_view::npos || next == at->end()) return false;
+    at = &*next;
+    path.remove_prefix(end_of_name);
+  }
 }
 
 std::string cut(const std::string& text, std::size_t max_bytes) {

@@ -87,6 +87,27 @@ void read_quantity(JsonReader& in, const Json& json, const char* field, std::int
 Status add_unique(std::vector<std::string>& seen, const std::string& text, const std::string& path,
                   std::string_view what);
 
+/// Fields of a spec that are passed over at most.
+inline constexpr int kPassedOverMost = 32;
+/// Takes the field out of an object that JsonReader::no_other_fields has complained of in its spec;
+/// whether there was one.
+bool take_out_unknown(Json& json, const std::string& complaint);
+
+/// What `read` gives of an object of the API server without the fields of its spec that only a
+/// newer version knows, whose schema has admitted them. `verdict_of` that is the Status of its
+/// spec.
+template <typename Read, typename VerdictOf>
+auto read_known(const Json& json, const Read& read, const VerdictOf& verdict_of) {
+  auto parts = read(json);
+  Json known;
+  for (int i = 0; !verdict_of(parts) && i < kPassedOverMost; ++i) {
+    if (known.is_null()) known = json;
+    if (!take_out_unknown(known, verdict_of(parts).error().message())) break;
+    parts = read(known);
+  }
+  return parts;
+}
+
 /// A copy in which members that are null are left out: null counts as absent everywhere.
 Json without_nulls(const Json& value);
 

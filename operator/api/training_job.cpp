@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <numeric>
 
 #include "common/contract.h"
@@ -304,35 +303,6 @@ std::pair<TrainingJob, Status> read_parts(const Json& json, StatusIs status_is) 
   return {std::move(job), Status()};
 }
 
-/// Fields of a spec that are passed over at most.
-constexpr int kPassedOverMost = 32;
-
-/// Takes the field out that JsonReader::no_other_fields has complained of; whether there was one.
-bool take_out_unknown(Json& json, const std::string& complaint) {
-  const std::size_t end = complaint.find(": unknown field;");
-  if (end == std::string::npos || !complaint.starts_with("spec.")) return false;
-  Json* at = &json;
-  std::string_view path = std::string_view(complaint).substr(0, end);
-  while (true) {
-    if (path.starts_with('[')) {
-      std::size_t index = 0;
-      std::from_chars(path.data() + 1, path.data() + path.size(), index);
-      path.remove_prefix(std::min(path.find(']') + 1, path.size()));
-      if (!at->is_array() || index >= at->size()) return false;
-      at = &(*at)[index];
-    }
-    if (path.starts_with('.')) path.remove_prefix(1);
-    if (!at->is_object()) return false;
-    // Its name may have a dot itself.
-    if (at->erase(std::string(path)) == 1) return true;
-    const std::size_t end_of_name = path.find_first_of(".[");
-    const auto next = at->find(std::string(path.substr(0, end_of_name)));
-    if (end_of_name == std::string_view::npos || next == at->end()) return false;
-    at = &*next;
-    path.remove_prefix(end_of_name);
-  }
-}
-
 }  // namespace
 
 bool is_about_pods(const Error& refusal) {
@@ -362,13 +332,9 @@ void keep_as_admitted(TrainingJob& job, const Json& json, const std::string& ref
 }  // namespace
 
 std::pair<TrainingJob, Status> read_training_job(const Json& json) {
-  auto read = read_parts(json, StatusIs::kForgiven);
-  Json known;
-  for (int i = 0; !read.second && i < kPassedOverMost; ++i) {
-    if (known.is_null()) known = json;
-    if (!take_out_unknown(known, read.second.error().message())) break;
-    read = read_parts(known, StatusIs::kForgiven);
-  }
+  auto read = read_known(
+      json, [](const Json& one) { return read_parts(one, StatusIs::kForgiven); },
+      [](const auto& one) -> const Status& { return one.second; });
   if (!read.second) keep_as_admitted(read.first, json, read.second.error().message());
   return read;
 }

@@ -224,7 +224,8 @@ std::string quantity_text(const std::string& resource, std::int64_t amount) {
 }  // namespace
 
 std::pair<TrainingQueue, Status> read_training_queue(const Json& json) {
-  QueueParts parts = read_queue_parts(json);
+  QueueParts parts = read_known(json, read_queue_parts,
+                                [](const QueueParts& one) -> const Status& { return one.spec; });
   // What cannot be read of a refused spec limits nobody; the verdict says that it is refused.
   if (!parts.spec) parts.queue.spec = {};
   if (!parts.status) parts.queue.status = {};

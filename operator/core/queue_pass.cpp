@@ -442,8 +442,10 @@ void QueuePass::join(const WaitingGang& gang) {
   const int number = ledger_.index_of(gang.turn.queue);
   const ResourceAmounts per_worker = amounts_of(gang.per_worker);
   const bool is_behind = number >= 0 && heads_.contains(number);
+  // Of a queue whose spec is refused no quota is known, which is no reason to take all.
+  const bool is_known = number >= 0 && !queue(number).is_refused;
   const std::int64_t within =
-      number < 0
+      !is_known
           ? 0
           : ledger_.workers_within(number, per_worker, is_behind ? Place::kBehind : Place::kFirst);
   // Who takes the place of another holds its quota.
@@ -452,10 +454,11 @@ void QueuePass::join(const WaitingGang& gang) {
   slots -= slots % gang.together;
   const std::string name = gang.turn.queue;
   if (slots == 0) {
-    if (number >= 0 && gang.wish.only_grows) grow_into_beyond(gang, number, 0);
-    return decide(gang,
-                  {std::nullopt, number < 0 ? why_no_queue(name, cluster_.queues)
-                                            : "queue " + name + " has no quota left for more"});
+    if (is_known && gang.wish.only_grows) grow_into_beyond(gang, number, 0);
+    std::string why = "queue " + name + " has no quota left for more";
+    if (number < 0) why = why_no_queue(name, cluster_.queues);
+    if (number >= 0 && !is_known) why = why_not_taken(queue(number), gang.job.namespace_name);
+    return decide(gang, {std::nullopt, std::move(why)});
   }
   WaitingGang asked = gang;
   asked.count = static_cast<int>(slots);

@@ -399,7 +399,7 @@ BREAKAGES = [
              "(was_seen && before->second != now);", "(was_seen && was_ready != is_ready);", "test_sim"),
     Breakage("what a suspended job starts from changes while it still trains", "operator/api/training_job.cpp",
              "before.spec.suspend && before.status.placement.empty()", "before.spec.suspend", "test_api"),
-    Breakage("a field of a newer schema makes a job invalid", "operator/api/training_job.cpp",
+    Breakage("a field of a newer schema makes a job or a queue invalid", "operator/api/fields.h",
              "i < kPassedOverMost", "i < 0", "test_api"),
     Breakage("workers of any number report each second", "operator/runtime/endpoint_handler.cpp",
              "if (workers_ > kReportsPerSecond) {", "if (false) {", "test_endpoint"),

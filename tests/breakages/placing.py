@@ -129,6 +129,8 @@ BREAKAGES = [
              "test_queue"),
     Breakage("the room of pods that may not be deleted is waited for", LOOP_SCHEDULE, "    if (refusal->second.times < kRefusalsOfWhoStays) continue;\n",
              "    if (refusal->second.times > 0) continue;\n", "test_sim"),
+    Breakage("who trains in a queue whose spec is refused grows as it likes", PASS, "number >= 0 && !queue(number).is_refused;", "number >= 0;",
+             "test_queue"),
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),
     Breakage("who gave way to a job preempts it in turn", RECLAIM,

@@ -113,6 +113,22 @@ TEST_CASE("of a queue whose spec is refused the rest is read, and it limits nobo
   CHECK(damaged.status == TrainingQueueStatus{});
 }
 
+TEST_CASE("of a queue that a newer version has written the fields unknown here are passed over") {
+  Json newer = full_training_queue();
+  for (const char* field : {"/spec/fairness", "/spec/preemption/order", "/spec/budget/warnsAt",
+                            "/spec/resources/0/bursts.for"}) {
+    newer = with(newer, field, 7);
+  }
+  const auto [queue, verdict] = read_training_queue(newer);
+  CHECK_MESSAGE(verdict, (verdict ? "" : verdict.error().message()));
+  CHECK(queue.spec == parse_training_queue(full_training_queue())->spec);
+  // Who writes a queue by hand hears of them, and a value that is wrong stays wrong.
+  CHECK_FALSE(parse_training_queue(newer).has_value());
+  const auto [wrong, refusal] = read_training_queue(with(newer, "/spec/weight", 0));
+  CHECK_FALSE(refusal);
+  CHECK(wrong.spec == TrainingQueueSpec{});
+}
+
 TEST_CASE("a priority class is its value") {
   const auto high = parse_priority_class(
       *parse_json(R"({"metadata": {"name": "high"}, "value": 1000, "globalDefault": true})"));

@@ -443,6 +443,29 @@ TEST_CASE("who trains grows within its quota, and not into what the first waits 
   CHECK(replaced.placement->node_of_slot.size() == 2);
 }
 
+TEST_CASE("who trains does not grow from a queue whose spec is refused") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 6)};
+  world.add_node("n", 32);
+  world.add_job("grows", "a", 2);
+  world.pass();
+  world.queues[0] = Queue{};
+  world.queues[0].name = "a";
+  world.queues[0].is_refused = true;
+  world.queues[0].closed = "its spec is refused (spec.weight: must be from 1 to 1000)";
+  auto cluster = world.snapshot();
+  WaitingGang more = world.jobs[0].gang;
+  more.min = 1;
+  more.wish.slots = {2, 3};
+  more.wish.only_grows = true;
+  cluster.gangs.push_back(more);
+  CHECK(schedule(cluster).verdicts.at(more.job).why_not ==
+        "queue a starts no jobs: its spec is refused (spec.weight: must be from 1 to 1000)");
+  // Whoever stands in for a lost worker holds its quota already.
+  cluster.gangs.back().wish.only_grows = false;
+  CHECK(schedule(cluster).verdicts.at(more.job).placement);
+}
+
 TEST_CASE("who takes a lost worker's place comes before all that wait to start") {
   QueueWorld world;
   world.queues = {make_queue("a", 4)};
