@@ -5,7 +5,9 @@
 
 #include "common/contract.h"
 #include "operator/api/kueue.h"
+#include "operator/core/copies.h"
 #include "operator/core/drain_policy.h"
+#include "operator/core/elastic.h"
 #include "operator/core/facts.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
@@ -163,11 +165,24 @@ std::map<std::string, int> nodes_to_avoid(const JobSnapshot& snapshot, const Gan
   return nodes;
 }
 
+/// Whether a gang can begin in the size it has, because it wishes for the same as at its last
+/// start: it began with less, others have taken some of it back, or it has grown. By itself it
+/// becomes what it wishes to be.
+bool begins_as_it_is(const api::TrainingJob& job, const GangView& gang) {
+  const int size = static_cast<int>(gang.members.size());
+  const int wish = std::min(job.spec.worker.count, kMaxWorkers);
+  const bool is_whole = size > 0 && size % workers_together(job) == 0 &&
+                        gang.members.back().placement.slot == size - 1;
+  return job.spec.training && job.status.start_count == wish && is_whole &&
+         size >= least_to_start(job) && size <= most_workers(job);
+}
+
 /// The same places again, unless one of them is no good or another size is wished for.
 bool keeps_places(const JobSnapshot& snapshot, const GangView& gang,
                   const std::map<std::string, int>& avoid) {
   const api::TrainingJob& job = snapshot.job;
-  if (static_cast<int>(gang.members.size()) != job.spec.worker.count) return false;
+  const bool has_all = static_cast<int>(gang.members.size()) == job.spec.worker.count;
+  if (!has_all && !begins_as_it_is(job, gang)) return false;
   if (job.status.kueue_queue != api::kueue_queue_wanted(job)) return false;
   return std::none_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
     const std::string& node = member.placement.node;

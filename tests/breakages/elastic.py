@@ -497,6 +497,8 @@ BREAKAGES = [
              "  return !failure.node_lost && !failure.pod_lost && is_of_data(snapshot.job, failure.facts);", "  return false;", "test_core"),
     Breakage("who was lost before it showed its data is let in unseen", "operator/core/elastic_policy.cpp",
              "  if (member->placement.checks_data && !is_member(snapshot, *member)) return true;\n", "", "test_core"),
+    Breakage("a gang that others have shrunk gives its places up when it dies", "operator/core/end_policy.cpp",
+             "size >= least_to_start(job) && size <= most_workers(job);", "size > kMaxWorkers;", "test_core"),
     Breakage("who was not let in ends the job when the others are lost", "operator/core/end_policy.cpp",
              "failure.unfit && is_joiner && !is_member(snapshot, member);", "false;", "test_core"),
     Breakage("who knows of no pictures yet decides which are right", WISH,

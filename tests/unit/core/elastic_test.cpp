@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <functional>
+#include <string>
 
 #include "common/contract.h"
 #include "operator/core/elastic_policy.h"
@@ -785,6 +787,31 @@ TEST_CASE("a gang that dies while it grows starts anew in the size it has") {
   CHECK(placement_of(status) == "0/1@n 1/1@n");
   CHECK(status.target_workers == 2);
   CHECK(status.workers == "0/2");
+}
+
+TEST_CASE("a gang that dies in another size than it wishes for starts anew in the places it has") {
+  const auto died = [](const std::function<void(api::TrainingJob&)>& edit) {
+    auto job = training(3);
+    job.edit().job.spec.worker.count = job.edit().job.status.start_count = 4;
+    edit(job.edit().job);
+    for (const int slot : {0, 1, 2}) end_pod(job, slot, 137);
+    return placement_of(status_of(job.plan()));
+  };
+  const std::string kept = "0/1@n 1/1@n 2/1@n";
+  CHECK(died([](auto&) {}) == kept);
+  CHECK(died([](auto& job) { job.status.start_count = 3; }).empty());  // its wish has changed
+  CHECK(died([](auto& job) { job.spec.worker.min = 4; }).empty());
+  CHECK(died([](auto& job) { job.status.placement[2].slot = 3; }).empty());
+  // It has grown beyond it.
+  const auto grown = [](const std::string& grows_to) {
+    return [=](api::TrainingJob& job) {
+      job.spec.worker.count = job.status.start_count = 2;
+      job.spec.queue_name = "research";
+      job.spec.worker.grows_to = grows_to;
+    };
+  };
+  CHECK(died(grown("Max")) == kept);
+  CHECK(died(grown("Count")).empty());
 }
 
 namespace {
