@@ -267,17 +267,20 @@ void tell_restarting(JobStory& story, const api::TrainingJob& job, const Conditi
 }
 
 /// A job that is admitted and whose gang is not whole.
-void tell_starting(JobStory& story, const api::TrainingJob& job, WallTime now) {
+void tell_starting(JobStory& story, const api::TrainingJob& job, const Condition& admitted,
+                   WallTime now) {
   const Condition* running = job.status.condition("Running");
   story.headline = "Starting";
   if (running == nullptr) {
     story.happened.emplace_back("The gang has its place; its pods are being made.");
     return;
   }
-  story.headline = "Starting for " + since(*running, now);
+  // That it does not run may be as old as the end of an earlier run.
+  const std::string age = since(admitted, now);
+  story.headline = "Starting for " + age;
   if (!running->message.empty()) story.happened.push_back(sentence(running->message));
   if (running->reason != "WaitingForKueue") return;
-  story.headline = "Waiting for Kueue for " + since(*running, now);
+  story.headline = "Waiting for Kueue for " + age;
   story.help.push_back(
       "It starts by itself when its queue in Kueue has room: kubectl describe "
       "localqueue " +
@@ -306,16 +309,18 @@ void tell_state(JobStory& story, const api::TrainingJob& job, WallTime now) {
     return tell_suspended(story, job, *suspended, now);
   }
   if (status.conditions.empty()) return tell_unattended(story, job, now);
-  if (const auto* restarting = if_true(status, "Restarting")) {
+  const Condition* admitted = status.condition("Admitted");
+  // One that lost its places says why it starts again for as long as it waits for others.
+  const bool waits = admitted != nullptr && admitted->status == "False" &&
+                     admitted->reason == contract::reason::kGangWaiting;
+  if (const auto* restarting = if_true(status, "Restarting"); restarting != nullptr && !waits) {
     return tell_restarting(story, job, *restarting, now);
   }
   if (const auto* running = if_true(status, "Running")) {
     return tell_running(story, job, *running, now);
   }
-  if (if_true(status, "Admitted") == nullptr) {
-    return tell_waiting(story, job, status.condition("Admitted"), now);
-  }
-  tell_starting(story, job, now);
+  if (if_true(status, "Admitted") == nullptr) return tell_waiting(story, job, admitted, now);
+  tell_starting(story, job, *admitted, now);
 }
 
 std::string slots_text(const std::vector<int>& slots) {

@@ -267,6 +267,10 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
                 {words::kAdmitted, true, contract::reason::kGangScheduled, message});
   set_condition(status, snapshot,
                 {words::kSuspended, false, contract::reason::kResumed, "spec.suspend is false"});
+  // Why it was stopped is over.
+  set_condition(status, snapshot,
+                {words::kRunning, false, contract::reason::kGangScheduled,
+                 "the gang has its places, and its workers start"});
   Plan plan = write_status(snapshot, std::move(status), Pass::kDecision);
   if (resumed) {
     add_event(plan, snapshot, "Normal", contract::reason::kResumed, "spec.suspend is false");
@@ -299,6 +303,11 @@ Plan say_waiting(const JobSnapshot& snapshot, std::string_view reason, const std
   set_condition(status, snapshot, {words::kAdmitted, false, reason, message, true});
   set_condition(status, snapshot,
                 {words::kSuspended, false, contract::reason::kResumed, "spec.suspend is false"});
+  const auto* running = status.condition(std::string(words::kRunning));
+  if (running != nullptr && running->reason == words::kSuspending) {
+    set_condition(status, snapshot,
+                  {words::kRunning, false, reason, "the gang waits for its places"});
+  }
   Plan plan = write_status(snapshot, std::move(status), Pass::kObservation);
   if (resumed && !plan.empty()) {
     add_event(plan, snapshot, "Normal", contract::reason::kResumed, "spec.suspend is false");

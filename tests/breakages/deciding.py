@@ -217,6 +217,8 @@ BREAKAGES = [
     Breakage("two gangs that hold each other's nodes let go at the same time", HALF,
              "seconds(static_cast<std::int64_t>(drawn % spread))", "seconds(static_cast<std::int64_t>(drawn % 1))", "test_core"),
     Breakage("a gang that Kueue admits lets go of nodes by itself", HALF, "if (is_in_kueue(job) || trains_on", "if (trains_on", "test_core"),
+    Breakage("a resumed job goes on saying that it is suspended", RECONCILE, "running->reason == words::kSuspending) {", "running->reason.empty()) {",
+             "test_core"),
     Breakage("what a part of a gang held is asked for again at once", RECONCILE,
              "  if (snapshot.create_failure || until_tried_again(snapshot)) return std::nullopt;\n",
              "  if (snapshot.create_failure) return std::nullopt;\n", "test_core"),

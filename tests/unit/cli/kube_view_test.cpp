@@ -138,6 +138,27 @@ TEST_CASE("who waits for room hears which number of workers to lower") {
   CHECK(names("spec.worker.count"));
 }
 
+TEST_CASE("who starts again says how long it waits for places, and how long it starts with them") {
+  api::TrainingJob job;
+  job.status.phase = "Restarting";
+  const WallTime lost = kNow - seconds(5 * 3600), later = kNow - seconds(600);
+  job.status.conditions = {{"Running", "False", "Restarting", "worker 1 was lost", 1, lost},
+                           {"Restarting", "True", "Restarting", "worker 1 was lost", 1, lost},
+                           {"Admitted", "False", "Restarting", "worker 1 was lost", 1, lost}};
+  const auto told = [&] {
+    const JobStory story = tell_story(job, {}, kNow);
+    return story.headline + ": " + story.happened.front();
+  };
+  CHECK(told() == "Restarting for 5h: Worker 1 was lost.");
+  job.status.conditions[2].reason = "GangWaiting";
+  job.status.conditions[2].message = "2nd in queue research: its quota is kept for team/first";
+  CHECK(told() == "Waiting for 5h: 2nd in queue research: its quota is kept for team/first.");
+  job.status.conditions = {
+      {"Running", "False", "GangScheduled", "the gang has its places", 1, lost},
+      {"Admitted", "True", "GangScheduled", "1 worker on n (1)", 1, later}};
+  CHECK(told() == "Starting for 10m: The gang has its places.");
+}
+
 TEST_CASE("what the API server did not take is told with what would help against that") {
   const auto help_against = [](const char* reason, const char* message) {
     api::TrainingJob job;

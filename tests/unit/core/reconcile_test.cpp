@@ -235,6 +235,25 @@ TEST_CASE("a resumed job is placed anew, with attempts that were never used") {
   CHECK_FALSE(status_of(plan).is_true("Suspended"));
 }
 
+TEST_CASE("a resumed job does not say any more that it is suspended, waiting or with its places") {
+  auto job = make_job("j").workers(1).all_running().condition("Admitted", true).suspended_spec();
+  apply(job.edit(), job.plan());
+  job.edit().pods.clear();
+  apply(job.edit(), job.plan());
+  const auto running = [&] {
+    const auto* condition = job.snapshot().job.status.condition("Running");
+    return condition->status + " " + condition->reason + ": " + condition->message;
+  };
+  REQUIRE(running() == "False Suspending: spec.suspend is true");
+  job.edit().job.spec.suspend = false;
+  job.does_not_fit("1st in queue research: no room");
+  apply(job.edit(), job.plan());
+  CHECK(running() == "False GangWaiting: the gang waits for its places");
+  job.fits_on("n");
+  apply(job.edit(), job.plan());
+  CHECK(running() == "False GangScheduled: the gang has its places, and its workers start");
+}
+
 TEST_CASE("progress is written at most every 15 seconds, and only when it changed") {
   ProgressReport report;
   report.job = "default/j";
