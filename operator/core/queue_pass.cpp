@@ -326,17 +326,13 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
 }
 
 /// The gang with places, its quota charged, where there is room; `within` is its least at least.
-std::optional<GangVerdict> QueuePass::start(const LineTurn& turn, const WaitingGang& gang,
-                                            std::int64_t within, const KeptRooms& kept,
-                                            std::string& why_not) {
+GangVerdict QueuePass::start(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
+                             const KeptRooms& kept) {
   WaitingGang asked = gang;
   asked.count = granted(turn, gang, within);
   const auto caps = caps_beside(kept, gang, rooms_.inventory());
   GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
-  if (!verdict.placement) {
-    why_not = std::move(verdict.why_not);
-    return std::nullopt;
-  }
+  if (!verdict.placement) return verdict;
   const auto workers = static_cast<std::int64_t>(verdict.placement->node_of_slot.size());
   ledger_.charge(turn.queue, turn.per_worker, workers);
   if (reclaim_) reclaim_->start(turn.queue, gang, *verdict.placement, workers);
@@ -362,11 +358,10 @@ std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const Wa
   const Head& head = heads_.at(turn.queue);
   KeptRooms others{{&promised_, 1}, {&lacking_, 1}};
   if (head.lacks_nodes) others.emplace_back(&head.kept, -1);
-  std::string why_not;
-  auto started = start(turn, gang, within, others, why_not);
-  if (!started) return std::nullopt;
-  started->placement->went_ahead = true;
-  std::string& why = started->placement->why;
+  GangVerdict started = start(turn, gang, within, others);
+  if (!started.placement) return std::nullopt;
+  started.placement->went_ahead = true;
+  std::string& why = started.placement->why;
   why += (why.empty() ? "" : "; ") + why_ahead(head.gang->job, **head.starts_within);
   return started;
 }
@@ -379,22 +374,21 @@ void QueuePass::next_of_line() {
   const bool is_behind = heads_.contains(turn.queue);
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker,
                                                      is_behind ? Place::kBehind : Place::kFirst);
-  std::string why_no_place;
+  GangVerdict verdict;
   const bool may_go_ahead =
       is_behind && !gang.wish.not_yet && is_over_before(heads_.at(turn.queue), turn.queue, gang);
   if ((within >= gang.min || may_go_ahead) && !is_too_far(turn.queue)) {
-    std::optional<GangVerdict> started;
-    if (within >= gang.min) {
-      started = start(turn, gang, within, kept_from(turn.queue), why_no_place);
+    if (within >= gang.min) verdict = start(turn, gang, within, kept_from(turn.queue));
+    if (!verdict.placement && may_go_ahead) {
+      if (auto ahead = start_ahead(turn, gang)) verdict = *std::move(ahead);
     }
-    if (!started && may_go_ahead) started = start_ahead(turn, gang);
-    if (started) return decide(gang, *std::move(started));
+    if (verdict.placement) return decide(gang, std::move(verdict));
   }
   // Those who start in this pass are in the line no more.
   const int place_in_line = ++waiting_[turn.queue];
   std::string why = place_text(place_in_line, ledger_.name_of(turn.queue)) + ": ";
   why += place_in_line > kPlacesInWords ? "waits for its turn"
-                                        : why_behind(turn, gang, within, why_no_place);
+                                        : why_behind(turn, gang, within, verdict.why_not);
   if (!is_behind && could_ever_start(turn, gang)) {
     const bool is_due = !gang.wish.not_yet;
     const std::int64_t quota = is_due ? within : within + workers_leaving(gang);
@@ -404,7 +398,7 @@ void QueuePass::next_of_line() {
     ledger_.reserve(turn.queue, turn.per_worker, gang.min);
     line_.ledger_changed(turn.queue);
   }
-  decide(gang, {std::nullopt, std::move(why)});
+  decide(gang, {std::nullopt, std::move(why), {}, verdict.lacks_volumes});
 }
 
 Schedule QueuePass::decisions() && {

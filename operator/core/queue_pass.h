@@ -77,9 +77,8 @@ class QueuePass {
   GangVerdict place_beside_heads(const WaitingGang& gang, int queue);
   std::string why_held_off(const WaitingGang& gang, int queue);
   bool is_over_before(Head& head, int queue, const WaitingGang& gang);
-  std::optional<GangVerdict> start(const LineTurn& turn, const WaitingGang& gang,
-                                   std::int64_t within, const KeptRooms& kept,
-                                   std::string& why_not);
+  GangVerdict start(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
+                    const KeptRooms& kept);
   std::optional<GangVerdict> start_ahead(const LineTurn& turn, const WaitingGang& gang);
   void place_freely(const WaitingGang& gang);
   Reclaim::Head as_head(const WaitingGang& gang, int queue, QuotaLedger::Place place);

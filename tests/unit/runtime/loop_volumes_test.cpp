@@ -112,6 +112,26 @@ TEST_CASE("a claim that is seen right after its job was never missed") {
   CHECK(fixture.placed() == std::vector<std::string>{"n2", "n2"});
 }
 
+TEST_CASE("nor was it missed by a job that waits in a queue") {
+  VolumeFixture fixture;
+  runtime::LoopOptions options = fixture.options();
+  options.sees_queues = true;
+  runtime::OperatorLoop loop(std::move(options));
+  fixture.list(api::Kind::kPriorityClass, {});
+  fixture.list(api::Kind::kTrainingQueue,
+               {R"({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue",
+      "metadata": {"name": "default", "uid": "u-q", "resourceVersion": "1"},
+      "spec": {"resources": [{"name": "cpu", "nominal": "8"}]}})"});
+  list_without_claim(fixture);
+  loop.step();
+  const auto& works = fixture.recorder.works;
+  CHECK(std::none_of(works.begin(), works.end(),
+                     [](const runtime::Work& work) { return work.key.name == "j"; }));
+  fixture.list_claim();
+  loop.step();
+  CHECK(fixture.placed() == std::vector<std::string>{"n2", "n2"});
+}
+
 TEST_CASE("a gang whose claim is not there waits, and is placed when the claim appears") {
   VolumeFixture fixture;
   runtime::OperatorLoop loop(fixture.options());
