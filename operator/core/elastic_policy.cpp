@@ -8,6 +8,7 @@
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
 #include "operator/core/facts.h"
+#include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
 #include "operator/core/preparing.h"
 #include "operator/core/progress.h"
@@ -357,7 +358,9 @@ std::optional<Plan> decide_elastic(const JobSnapshot& snapshot, const GangView& 
 
 int shrinks_to(const JobSnapshot& snapshot) {
   const GangView gang = view_gang(snapshot);
-  if (snapshot.job.spec.suspend || !is_elastic(snapshot, gang)) return 0;
+  // A group of Kueue's counts whoever left, and its size stays the target.
+  const bool is_fixed = snapshot.job.spec.suspend || is_in_kueue(snapshot.job);
+  if (is_fixed || !is_elastic(snapshot, gang)) return 0;
   const int least = std::max(1, snapshot.job.spec.worker.min);
   if (static_cast<int>(gang.members.size()) <= least) return 0;
   const int slots = gang.members[static_cast<std::size_t>(least - 1)].placement.slot + 1;

@@ -133,6 +133,8 @@ BREAKAGES = [
              "test_queue"),
     Breakage("of a queued job a claim is missed that is seen a moment after it", PASS, "std::move(why), {}, verdict.lacks_volumes}", "std::move(why)}",
              "test_runtime"),
+    Breakage("a gang that Kueue has let go is asked to shrink", "operator/core/elastic_policy.cpp", "snapshot.job.spec.suspend || is_in_kueue(snapshot.job);",
+             "snapshot.job.spec.suspend;", "test_core"),
     Breakage("equals preempt each other", RECLAIM, "from.holder->turn.priority < turn.priority;",
              "from.holder->turn.priority <= turn.priority;", "test_queue"),
     Breakage("who gave way to a job preempts it in turn", RECLAIM,

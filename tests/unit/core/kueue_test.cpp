@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 
 #include "operator/api/kueue.h"
+#include "operator/core/elastic_policy.h"
 #include "operator/core/facts.h"
 #include "operator/core/schedule.h"
 #include "tests/unit/core/builders.h"
+#include "tests/unit/core/elastic_gang.h"
 
 using namespace muster;
 using namespace muster::test;
@@ -165,6 +167,13 @@ TEST_CASE("another queue in the label is meant for the next start") {
   // Time spent waiting for Kueue is none of its own; what it ran counts on.
   CHECK_FALSE(job.snapshot().job.status.start_time);
   CHECK(job.snapshot().job.status.past_active_seconds == 50);
+}
+
+TEST_CASE("a gang that Kueue has let go is not asked to shrink") {
+  auto job = training(4);
+  CHECK(core::shrinks_to(job.snapshot()) == 1);
+  job.edit().job.status.kueue_queue = "team";
+  CHECK(core::shrinks_to(job.snapshot()) == 0);
 }
 
 TEST_CASE("an elastic job in a queue of Kueue starts with all of its workers or not at all") {
