@@ -130,7 +130,10 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   holder.started = status.start_time.value_or(WallTime{});
   holder.ends_within = deadline_left(job, now);
   add_unsaved(holder, status, now);
-  if (status.start_time) holder.ran = since(*status.start_time, now);
+  // By a start that a wrong clock has written nobody is spared until the clock has come there.
+  if (status.start_time && *status.start_time - now <= words::kClocksDiffer) {
+    holder.ran = since(*status.start_time, now);
+  }
   // Its start is decided and on its way into status. Of a gang in Kueue others decide it.
   if (!status.start_time && !places.empty() && !is_in_kueue(job)) {
     holder.started = now;

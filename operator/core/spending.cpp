@@ -18,8 +18,6 @@ using std::chrono::sys_days;
 constexpr seconds kRateLookInterval{60};
 /// What is spent is written once in so long although nothing else changes, for people to read.
 constexpr seconds kSpentWriteInterval{600};
-/// Clocks of two operators differ by less. A time that lies further ahead is of one that was wrong.
-constexpr seconds kClocksDiffer{3600};
 
 const char* period_text(BudgetPeriod period) {
   switch (period) {
@@ -64,7 +62,7 @@ api::Billionths rate_of(const api::QueueBudget& budget, const std::string& queue
 }
 
 WallTime not_ahead(const std::optional<WallTime>& time, WallTime now) {
-  return time && *time - now <= kClocksDiffer ? *time : now;
+  return time && *time - now <= words::kClocksDiffer ? *time : now;
 }
 
 }  // namespace

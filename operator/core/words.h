@@ -141,6 +141,8 @@ inline constexpr std::chrono::seconds kSparedFor{300};
 inline constexpr std::chrono::seconds kEndStoredAfter{30};
 /// A queue's status is written so often at most.
 inline constexpr std::chrono::seconds kQueueInterval{5};
+/// Clocks of two operators differ by less. A time that lies further ahead is of one that was wrong.
+inline constexpr std::chrono::seconds kClocksDiffer{3600};
 /// So long lists that not every job needs are awaited in silence, before those that do hear of it.
 inline constexpr std::chrono::seconds kUnlistedMost{30};
 /// What a gang waits for is said anew so often at most, when only the words changed.

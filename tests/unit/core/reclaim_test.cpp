@@ -683,6 +683,23 @@ TEST_CASE("who has places that its status does not show yet has just begun to ru
   CHECK(spared_for(holder(), &queue) == seconds(0));
 }
 
+TEST_CASE("a start that a wrong clock has told hours ahead spares nobody") {
+  Queue queue = make_queue("research", 4);
+  queue.least_run = seconds(600);
+  const WallTime now{seconds(50'000)};
+  api::TrainingJob job;
+  job.meta.name = "early";
+  job.status.taken_back.preemptions = 1;
+  job.status.placement = {{0, 0, "n", ""}};
+  const auto spared = [&](seconds ahead) {
+    job.status.start_time = now + ahead;
+    return spared_for(*holder_of(job, {"research", 0, {}}, job.status.placement, {}, now), &queue);
+  };
+  CHECK(spared(seconds(-100)) == seconds(500));
+  CHECK(spared(seconds(60)) == seconds(600));
+  CHECK(spared(seconds(3601)) == seconds(0));
+}
+
 TEST_CASE("of two that could give way he does whose least time is over, though he loses more") {
   QueueWorld world = lab();
   world.queues.push_back(make_queue("patient", 0, "lab"));
