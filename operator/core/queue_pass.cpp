@@ -322,7 +322,10 @@ std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
                         is_behind ? 0 : within);
   }
   const std::string why_held = why_held_off(gang, turn.queue);
-  return why_held.empty() ? "its quota has room; " + why_no_place : why_held;
+  if (!why_held.empty()) return why_held;
+  // So many behind the first are looked for a place in one pass.
+  const std::string later = "a place is looked for in a moment";
+  return "its quota has room; " + (why_no_place.empty() ? later : why_no_place);
 }
 
 /// The gang with places, its quota charged, where there is room; `within` is its least at least.

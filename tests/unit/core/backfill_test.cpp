@@ -133,6 +133,21 @@ TEST_CASE("of those behind the first only whoever could start counts among the h
   CHECK(world.runs("free"));
 }
 
+TEST_CASE("who is not looked at because so many before it have started hears so") {
+  QueueWorld world = waiting_for_all();
+  world.add_node("m", 0, 200);
+  world.nodes.back().allocatable["pods"] = 1000;
+  world.nodes.back().meta.labels = {{"pool", "m"}};
+  for (int i = 0; i <= kTriedBehindHead; ++i) {
+    QueueJob& job = world.add_job("free" + std::to_string(i), "research", 1, 0);
+    job.gang.node_selector = {{"pool", "m"}};
+  }
+  const auto verdicts = world.verdicts();
+  CHECK(verdicts.at({"team", "free99"}).placement);
+  CHECK(verdicts.at({"team", "free100"}).why_not ==
+        "2nd in queue research: its quota has room; a place is looked for in a moment");
+}
+
 TEST_CASE("nobody goes ahead with nodes that are kept for the first of another queue") {
   QueueWorld world;
   world.queues = {make_queue("a", 16), make_queue("x", 16)};
