@@ -11,15 +11,23 @@
 namespace muster::runtime {
 namespace {
 
+bool keeps_off(const api::Node::Taint& taint) {
+  return taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+}
+
 class PeerScheduler final : public SimulatedScheduler {
  public:
   PeerScheduler(PeerRule rule, const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
       : rule_(rule), trace_(trace), nodes_(nodes_among(objects)), places_(trace.size()) {
     core::ClusterSnapshot cluster;
     for (const api::Node& node : nodes_) {
-      if (node.ready && !node.unschedulable && node.taints.empty()) cluster.nodes.push_back(&node);
+      if (node.ready && !node.unschedulable) cluster.nodes.push_back(&node);
     }
     rooms_.emplace(cluster);
+    for (const TraceJob& one : trace) {
+      core::WaitingGang gang = core::gang_of(one.job);
+      pods_.push_back({std::move(gang.per_worker), std::move(gang.tolerations)});
+    }
   }
 
   void submit(std::size_t job) override {
@@ -40,11 +48,22 @@ class PeerScheduler final : public SimulatedScheduler {
   std::vector<Change> take_changes() override { return std::exchange(changes_, {}); }
 
  private:
-  const api::Resources& needs(std::size_t job) const {
-    return trace_[job].job.spec.worker.resources;
-  }
+  /// A job's, as the operator's own rule has them: taints are not what rules differ in.
+  struct PeerPod {
+    api::Resources needs;
+    std::vector<core::NodeToleration> tolerations;
+  };
+
+  const api::Resources& needs(std::size_t job) const { return pods_[job].needs; }
   std::size_t count(std::size_t job) const {
     return static_cast<std::size_t>(trace_[job].job.spec.worker.count);
+  }
+
+  bool is_open(int node, std::size_t job) const {
+    return std::ranges::none_of(
+        rooms_->inventory().node(node).taints, [&](const api::Node::Taint& taint) {
+          return keeps_off(taint) && !core::tolerates_taint(pods_[job].tolerations, taint);
+        });
   }
 
   /// Of the nodes with room for a worker the one with room for the fewest.
@@ -57,7 +76,8 @@ class PeerScheduler final : public SimulatedScheduler {
     const std::vector<std::int64_t> fits = rooms_->fits(needs(job));
     for (const int node : rooms_->inventory().by_name()) {
       const std::int64_t fit = fits[core::as_index(node)];
-      if (fit > 0 && (best.node < 0 || fit < best.fit)) best = {node, fit};
+      if (fit <= 0 || (best.node >= 0 && fit >= best.fit)) continue;
+      if (is_open(node, job)) best = {node, fit};
     }
     return best;
   }
@@ -106,6 +126,7 @@ class PeerScheduler final : public SimulatedScheduler {
   const std::vector<TraceJob>& trace_;
   std::vector<api::Node> nodes_;
   std::optional<core::Rooms> rooms_;
+  std::vector<PeerPod> pods_;  ///< by job
   std::vector<std::size_t> waiting_;
   std::vector<std::vector<std::string>> places_;
   std::vector<Change> changes_;

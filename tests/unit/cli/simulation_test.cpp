@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "cli/simulation_text.h"
 #include "cli/simulation_trace.h"
 #include "operator/runtime/simulation_room.h"
@@ -42,6 +44,22 @@ double start_of(const Simulation& simulation, std::size_t job) {
 
 double end_of(const Simulation& simulation, std::size_t job) {
   return simulation.jobs[job].ended ? seconds_of(*simulation.jobs[job].ended) : -1;
+}
+
+/// Of two workers with 8 GPUs each.
+Json recorded_job(const std::string& name, const std::string& created, const Json& status) {
+  const Json worker{
+      {"count", 2}, {"image", "a"}, {"command", Json::array({"b"})}, {"resources", {{"gpus", 8}}}};
+  return Json{{"apiVersion", "muster.dev/v1alpha1"},
+              {"kind", "TrainingJob"},
+              {"metadata",
+               {{"name", name},
+                {"namespace", "lab"},
+                {"uid", "uid-" + name},
+                {"finalizers", Json::array({"somebody.example/waits"})},
+                {"creationTimestamp", created}}},
+              {"spec", {{"worker", worker}, {"queueName", "q"}}},
+              {"status", status}};
 }
 
 std::string refusal(const std::string& text) {
@@ -117,38 +135,23 @@ TEST_CASE("a trace may begin with a byte order mark, and have columns without a 
 }
 
 TEST_CASE("of a recorded cluster the jobs that have ended are a trace") {
-  const auto job = [](const std::string& name, const std::string& created, const Json& status) {
-    const Json worker{{"count", 2},
-                      {"image", "a"},
-                      {"command", Json::array({"b"})},
-                      {"resources", {{"gpus", 8}}}};
-    return Json{{"apiVersion", "muster.dev/v1alpha1"},
-                {"kind", "TrainingJob"},
-                {"metadata",
-                 {{"name", name},
-                  {"namespace", "lab"},
-                  {"uid", "uid-" + name},
-                  {"finalizers", Json::array({"somebody.example/waits"})},
-                  {"creationTimestamp", created}}},
-                {"spec", {{"worker", worker}, {"queueName", "q"}}},
-                {"status", status}};
-  };
   auto objects = cluster();
   CHECK(recorded_trace(objects).error().message() == "has no TrainingJob that has ended");
   const Json ended{{"startTime", "2026-11-27T00:20:00Z"},
                    {"completionTime", "2026-11-27T01:20:00Z"}};
-  objects.push_back(job("late", "2026-11-27T00:10:00Z", ended));
+  objects.push_back(recorded_job("late", "2026-11-27T00:10:00Z", ended));
+  objects.push_back(recorded_job(
+      "early", "2026-11-27T00:00:00Z",
+      {{"startTime", "2026-11-27T00:00:01Z"}, {"completionTime", "2026-11-27T00:00:31Z"}}));
   objects.push_back(
-      job("early", "2026-11-27T00:00:00Z",
-          {{"startTime", "2026-11-27T00:00:01Z"}, {"completionTime", "2026-11-27T00:00:31Z"}}));
-  objects.push_back(job("runs", "2026-11-27T00:00:00Z", {{"startTime", "2026-11-27T00:00:01Z"}}));
-  objects.push_back(
-      job("never-ran", "2026-11-27T00:00:00Z", {{"completionTime", "2026-11-27T00:00:01Z"}}));
-  objects.push_back(
-      job("overdue", "2026-11-27T00:30:00Z",
-          {{"startTime", "2026-11-27T02:00:00Z"}, {"completionTime", "2026-11-27T02:00:20Z"}}));
+      recorded_job("runs", "2026-11-27T00:00:00Z", {{"startTime", "2026-11-27T00:00:01Z"}}));
+  objects.push_back(recorded_job("never-ran", "2026-11-27T00:00:00Z",
+                                 {{"completionTime", "2026-11-27T00:00:01Z"}}));
+  objects.push_back(recorded_job(
+      "overdue", "2026-11-27T00:30:00Z",
+      {{"startTime", "2026-11-27T02:00:00Z"}, {"completionTime", "2026-11-27T02:00:20Z"}}));
   objects.back()["spec"]["activeDeadlineSeconds"] = 10;
-  objects.push_back(job("others", "2026-11-27T00:00:00Z", ended));
+  objects.push_back(recorded_job("others", "2026-11-27T00:00:00Z", ended));
   objects.back()["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue";
   objects.push_back(Json{{"kind", "TrainingJob"}, {"spec", 5}});
   const auto read = recorded_trace(objects);
@@ -167,7 +170,7 @@ TEST_CASE("of a recorded cluster the jobs that have ended are a trace") {
   CHECK(start_of(told, 1) == doctest::Approx(600).epsilon(0.01));
   CHECK(end_of(told, 1) == doctest::Approx(4200).epsilon(0.01));
   CHECK(end_of(told, 2) == doctest::Approx(1820).epsilon(0.001));
-  objects.push_back(job("late", "2026-11-27T00:10:00Z", ended));
+  objects.push_back(recorded_job("late", "2026-11-27T00:10:00Z", ended));
   CHECK(recorded_trace(objects).error().message() == "has lab/late twice");
 }
 
@@ -219,6 +222,50 @@ TEST_CASE("deadlines let jobs of a queue go ahead of the first that waits for mo
     CHECK(start_of(told, 1) == doctest::Approx(1000).epsilon(0.02));
     CHECK(start_of(told, 2) == doctest::Approx(is_bounded ? 2 : 1010).epsilon(0.02));
   }
+}
+
+TEST_CASE("taints keep the same jobs off the same nodes under all rules") {
+  const auto jobs = trace("0,10,4,8,1,1Gi\n0,10,1,0,1,1Gi\n");
+  // A pod that asks for the node's GPUs bears the first, whatever its job says.
+  const auto ends = [&](const char* key, const char* effect) {
+    auto objects = cluster();
+    for (Json& object : objects) {
+      object["spec"]["taints"] = Json::array({{{"key", key}, {"effect", effect}}});
+    }
+    std::vector<std::unique_ptr<SimulatedScheduler>> rules;
+    rules.push_back(make_operator(objects, jobs));
+    for (const auto rule : {PeerRule::kStrictFifo, PeerRule::kAnyThatFits, PeerRule::kPods}) {
+      rules.push_back(make_peer(rule, objects, jobs));
+    }
+    std::set<std::pair<bool, bool>> ended;
+    for (const auto& rule : rules) {
+      const Simulation told = play(*rule, jobs);
+      ended.emplace(told.jobs[0].ended.has_value(), told.jobs[1].ended.has_value());
+    }
+    return ended;
+  };
+  using Ended = std::set<std::pair<bool, bool>>;
+  CHECK(ends("nvidia.com/gpu", "NoSchedule") == Ended{{true, false}});
+  CHECK(ends("others", "PreferNoSchedule") == Ended{{true, true}});
+  CHECK(ends("others", "NoExecute") == Ended{{false, false}});
+}
+
+TEST_CASE("models count what a worker's pod takes, sidecars included") {
+  auto jobs = trace("0,100,4,0,30,1Gi\n0,100,4,0,30,1Gi\n");
+  // Of 64 processors of a node two workers alone would take 60.
+  for (TraceJob& one : jobs) {
+    one.manifest["spec"]["worker"]["initContainers"] =
+        Json::array({{{"name", "proxy"},
+                      {"image", "a"},
+                      {"restartPolicy", "Always"},
+                      {"resources", {{"cpu", 5}, {"memory", "1Gi"}}}}});
+    auto [job, verdict] = api::read_training_job(one.manifest);
+    REQUIRE(verdict);
+    one.job = std::move(job);
+  }
+  const auto objects = cluster();
+  const auto scheduler = make_peer(PeerRule::kStrictFifo, objects, jobs);
+  CHECK(start_of(play(*scheduler, jobs), 1) == 100);
 }
 
 TEST_CASE("half-placed gangs of pods may wait for each other for ever") {
