@@ -252,6 +252,9 @@ Result<std::vector<TraceJob>> recorded_trace(const std::vector<Json>& objects) {
              {"metadata", {{"name", job.meta.name}, {"namespace", job.meta.namespace_name}}},
              {"spec", object["spec"]}};
     made.manifest["spec"].erase("suspend");
+    // The nodes are those of the recording: nobody is there to bind a pod that is placed nowhere,
+    // and it would take no room.
+    made.manifest["spec"].erase("scheduling");
     if (const auto deadline = job.spec.active_deadline_seconds) {
       // One that its deadline ended ran until then, and is to run as long again.
       const auto least = std::chrono::ceil<seconds>(made.duration) + seconds(1);

@@ -174,6 +174,23 @@ TEST_CASE("of a recorded cluster the jobs that have ended are a trace") {
   CHECK(recorded_trace(objects).error().message() == "has lab/late twice");
 }
 
+TEST_CASE("recorded jobs that others placed take room on the recorded nodes") {
+  auto objects = cluster();
+  objects.resize(2);  // room for one of them
+  const Json ended{{"startTime", "2026-11-27T00:00:01Z"},
+                   {"completionTime", "2026-11-27T00:01:41Z"}};
+  for (const char* name : {"a", "b"}) {
+    objects.push_back(recorded_job(name, "2026-11-27T00:00:00Z", ended));
+    objects.back()["spec"]["scheduling"] = "Unplaced";
+    objects.back()["spec"].erase("queueName");
+  }
+  const auto read = recorded_trace(objects);
+  REQUIRE(read);
+  const Simulation told = play(*make_operator(objects, *read), *read);
+  CHECK(std::set{end_of(told, 0), end_of(told, 1)}.size() == 2);
+  CHECK(seconds_of(told.end) == doctest::Approx(200).epsilon(0.02));
+}
+
 TEST_CASE("jobs run for as long as they did, one after the other where there is no room") {
   const auto jobs = trace("0,100,4,8,1,1Gi\n10,50,2,8,1,1Gi\n20,30,2,8,1,1Gi\n");
   for (const bool is_operator : {true, false}) {
