@@ -52,6 +52,7 @@ class PeerScheduler final : public SimulatedScheduler {
   struct PeerPod {
     api::Resources needs;
     std::vector<core::NodeToleration> tolerations;
+    bool operator==(const PeerPod&) const = default;
   };
 
   const api::Resources& needs(std::size_t job) const { return pods_[job].needs; }
@@ -113,11 +114,25 @@ class PeerScheduler final : public SimulatedScheduler {
     return false;
   }
 
+  /// Where pods go one by one, the other has left no room for even one.
+  bool asks_no_less(std::size_t job, std::size_t other) const {
+    const bool is_less = rule_ != PeerRule::kPods && count(job) < count(other);
+    return !is_less && pods_[job] == pods_[other];
+  }
+
+  /// Room only shrinks within one call: who asks for no less than one that has found none finds
+  /// none either, and whoever looks passes over all nodes.
   void decide() {
     std::vector<std::size_t> still;
+    std::vector<std::size_t> refused;
     for (const std::size_t job : waiting_) {
       const bool is_held_up = rule_ == PeerRule::kStrictFifo && !still.empty();
-      if (is_held_up || !start(job)) still.push_back(job);
+      const bool is_hopeless = is_held_up || std::ranges::any_of(refused, [&](std::size_t other) {
+                                 return asks_no_less(job, other);
+                               });
+      if (!is_hopeless && start(job)) continue;
+      still.push_back(job);
+      if (!is_hopeless) refused.push_back(job);
     }
     waiting_ = std::move(still);
   }

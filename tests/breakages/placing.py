@@ -32,6 +32,8 @@ BREAKAGES = [
              "return keeps_off(taint) && !core::tolerates_taint(pods_[job].tolerations, taint);", "return keeps_off(taint);", "test_cli_plan"),
     Breakage("a recorded job that others placed takes no room in a simulation", "cli/simulation_trace.cpp",
              '    made.manifest["spec"].erase("scheduling");\n', "", "test_cli_plan"),
+    Breakage("a model does not try who asks for fewer workers than one that waits", "operator/runtime/simulation_peers.cpp",
+             "rule_ != PeerRule::kPods && count(job) < count(other);", "false;", "test_cli_plan"),
     # Whose turn it is
     Breakage("a node has its port as often as it says", INVENTORY, "  if (resource == kMasterPortResource) return 1;\n", "", "test_core"),
     Breakage("a pod takes no port of its node", ROOMS, "  if (requests.master_port) amounts[kMasterPortResource] = 1;\n", "", "test_core"),

@@ -225,6 +225,23 @@ TEST_CASE("the models of others differ where their rules do") {
   CHECK(starts(PeerRule::kPods) == std::pair(100.0, 110.0));
 }
 
+TEST_CASE("in a model whoever asks for less than one that waits is tried, alike or not") {
+  // Two nodes are left, and the second and third want three.
+  const auto jobs = trace(
+      "0,100,2,8,1,1Gi\n1,10,3,8,1,1Gi\n1,10,3,8,1,1Gi\n2,10,4,8,1,1Gi\n2,10,1,8,1,1Gi\n"
+      "2,10,3,4,1,1Gi\n");
+  const auto objects = cluster();
+  const auto starts = [&](PeerRule rule) {
+    const Simulation told = play(*make_peer(rule, objects, jobs), jobs);
+    std::vector<double> all;
+    for (std::size_t job = 1; job < jobs.size(); ++job) all.push_back(start_of(told, job));
+    return all;
+  };
+  CHECK(starts(PeerRule::kAnyThatFits) == std::vector<double>{100, 110, 120, 2, 12});
+  // The first of three holds what is left, so that nobody else finds anything.
+  CHECK(starts(PeerRule::kPods) == std::vector<double>{100, 110, 120, 130, 130});
+}
+
 TEST_CASE("deadlines let jobs of a queue go ahead of the first that waits for more") {
   const std::string head = "submit,duration,workers,gpus,cpu,memory,queue,deadline\n";
   const std::string rows = "0,1000,3,8,1,1Gi,q,2000\n1,10,4,8,1,1Gi,q,20\n2,100,1,8,1,1Gi,q,";
