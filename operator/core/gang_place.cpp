@@ -229,8 +229,9 @@ bool reaches_first(const WaitingGang& gang, const Topology& topology, const Plac
 }
 
 /// place_gang with one pod at least where slot 0 can mount the volume of its checkpoint: if need
-/// be, around a node that reaches it.
-PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, PlacementWish wish) {
+/// be, around a node that reaches it. None on nodes that are `closed`.
+PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, PlacementWish wish,
+                                  const std::vector<bool>& closed) {
   Inventory& inventory = rooms.inventory();
   const Topology& topology = inventory.topology();
   const Traffic* traffic = rooms.traffic();
@@ -240,6 +241,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   wish.pcie = &pcie;
   wish.gpus = rooms.gpus_of(gang.per_worker);
   PodShape shape = shape_of(gang);
+  shape.closed_nodes = closed;
   const Room room = inventory.room(shape);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);
   if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
@@ -305,14 +307,16 @@ std::string why_shared(const WaitingGang& gang, Rooms& rooms, const std::vector<
   });
 }
 
-/// As many workers as fit, up to the wish and down to the least, along the tree.
-GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
+/// As many workers as fit, up to the wish and down to the least, along the tree; none on nodes that
+/// are `closed`.
+GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms,
+                             const std::vector<bool>& closed) {
   PlacementWish wish;
   wish.required = gang.required_level;
   wish.preferred = gang.preferred_level;
   if (names_host(gang.required_level)) wish.one_host_for = gang.volumes.one_node;
   wish.pods = gang.min;
-  PlacementVerdict best = place_with_first(gang, rooms, wish);
+  PlacementVerdict best = place_with_first(gang, rooms, wish, closed);
   if (!best.placement) {
     return {std::nullopt, "needs " + std::to_string(gang.min) + " x " +
                               resources_text(gang.per_worker) + ": " + best.why_not +
@@ -322,7 +326,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   const int least = gang.min / gang.together, most = gang.count / gang.together;
   for (int low = least, high = most, tried = most; low < high;) {
     wish.pods = tried * gang.together;
-    PlacementVerdict more = place_with_first(gang, rooms, wish);
+    PlacementVerdict more = place_with_first(gang, rooms, wish, closed);
     if (more.placement) {
       low = tried;
       best = std::move(more);
@@ -346,17 +350,23 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms) {
   return {std::move(placed), ""};
 }
 
-/// The gang that leaves out the nodes on which it may not take all it could: the tree counts whole
-/// nodes.
-WaitingGang outside(const WaitingGang& gang, const Rooms& rooms, const NodeCaps& caps) {
-  WaitingGang limited = gang;
+/// What caps leave of the tree, which counts whole nodes.
+struct WholeNodes {
+  std::vector<bool> closed;  ///< by node: the gang may not take all it could there
+  std::int64_t room = 0;     ///< on the others it has no more, whoever may stand there
+};
+
+WholeNodes whole_nodes(const WaitingGang& gang, const Rooms& rooms, const NodeCaps& caps) {
   const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
+  WholeNodes whole{std::vector<bool>(caps.size(), false)};
   for (std::size_t i = 0; i < caps.size(); ++i) {
     if (caps[i] < std::min<std::int64_t>(fits[i], gang.count)) {
-      limited.avoid.insert(rooms.inventory().node(static_cast<int>(i)).meta.name);
+      whole.closed[i] = true;
+    } else {
+      whole.room += fits[i];
     }
   }
-  return limited;
+  return whole;
 }
 
 /// Of a gang that asks for topology, where anything is known of it, the verdict; of one that does
@@ -368,9 +378,12 @@ std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& roo
   const bool asks = is_known || (prefers && rooms.knows("host"));
   const bool is_free = gang.required_level.empty() && !prefers && gang.count > 1;
   if (!asks && !(is_free && rooms.knows_network())) return std::nullopt;
-  GangVerdict verdict = caps == nullptr ? place_along_tree(gang, rooms)
-                                        : place_along_tree(outside(gang, rooms, *caps), rooms);
   const bool is_final = asks && (caps == nullptr || !gang.required_level.empty());
+  WholeNodes whole;
+  if (caps != nullptr) whole = whole_nodes(gang, rooms, *caps);
+  // Where room is kept on most nodes there is mostly nothing to look for.
+  if (caps != nullptr && !is_final && whole.room < gang.min) return std::nullopt;
+  GangVerdict verdict = place_along_tree(gang, rooms, whole.closed);
   if (!is_final && !verdict.placement) return std::nullopt;
   return verdict;
 }

@@ -40,6 +40,10 @@ void lower_to(std::vector<int>& counts, const std::vector<std::int64_t>& free,
   }
 }
 
+bool is_closed(const PodShape& shape, std::size_t node) {
+  return node < shape.closed_nodes.size() && shape.closed_nodes[node];
+}
+
 }  // namespace
 
 bool tolerates_taint(const std::vector<NodeToleration>& tolerations,
@@ -404,7 +408,8 @@ NodeRefusal Inventory::refusal_of(const Tracked& tracked, int node) const {
   }
   const std::string& name = topology().nodes[as_index(node)];
   if (!shape.only_nodes.allows(name)) return NodeRefusal::kLimited;
-  const bool is_avoided = !shape.avoid_nodes.empty() && shape.avoid_nodes.contains(name);
+  const bool is_avoided = is_closed(shape, as_index(node)) ||
+                          (!shape.avoid_nodes.empty() && shape.avoid_nodes.contains(name));
   return is_avoided ? NodeRefusal::kAvoided : NodeRefusal::kNone;
 }
 
@@ -447,8 +452,9 @@ void Inventory::fill(Tracked& tracked) const {
                            std::none_of(shape.node_selector.begin(), shape.node_selector.end(),
                                         [&](const auto& one) { return is_own(one.first); });
   for (std::size_t i = 0; i < topology().nodes.size(); ++i) {
-    const NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(facts_->class_of_node[i])]
-                                            : refusal_of(tracked, static_cast<int>(i));
+    NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(facts_->class_of_node[i])]
+                                      : refusal_of(tracked, static_cast<int>(i));
+    if (refusal == NodeRefusal::kNone && is_closed(shape, i)) refusal = NodeRefusal::kAvoided;
     ++room.refused[static_cast<std::size_t>(refusal)];
     room.refusal[i] = refusal;
     if (refusal != NodeRefusal::kNone) room.on_node[i] = 0;

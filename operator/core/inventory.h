@@ -55,6 +55,8 @@ struct PodShape {
   std::vector<NodeToleration> tolerations;
   NodeLimit only_nodes;  ///< e.g. those that reach its volumes
   std::set<std::string> avoid_nodes;
+  /// The same by the nodes' numbers, where they may be nearly all; empty: none.
+  std::vector<bool> closed_nodes{};
   auto operator<=>(const PodShape&) const = default;
 };
 

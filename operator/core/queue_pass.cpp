@@ -157,9 +157,11 @@ std::string QueuePass::why_held_off(const WaitingGang& gang, int queue) {
   if (std::none_of(heads_.begin(), heads_.end(), holds)) return "";
   WaitingGang least = gang;
   least.count = gang.min;
+  const std::uint64_t before = rooms_.inventory().version();
   const GangVerdict alone = place(least, rooms_);
   if (!alone.placement) return "";
   rooms_.give_back(*alone.placement, gang.per_worker);
+  rooms_.keep_refusals_since(before);
   const Inventory& inventory = rooms_.inventory();
   const auto found = std::find_if(heads_.begin(), heads_.end(), [&](const auto& head) {
     const auto& nodes = alone.placement->node_of_slot;

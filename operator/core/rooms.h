@@ -82,6 +82,11 @@ class Rooms {
   const GangVerdict* refusal_of(const WaitingGang& gang, const NodeCaps* caps) const;
   /// The gang has just been refused.
   void keep_refusal(const WaitingGang& gang, const NodeCaps* caps, const GangVerdict& verdict);
+  /// All that was taken since the inventory had this version has been given back: what was refused
+  /// then is still refused.
+  void keep_refusals_since(std::uint64_t version) {
+    if (refused_at_ == version) refused_at_ = inventory_->version();
+  }
   /// A gang of this pass has its places.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these.

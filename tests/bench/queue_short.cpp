@@ -1,8 +1,10 @@
 // Many nodes, nearly all of them full, and many gangs that wait: of a few shapes, as teams send
-// them, or each of its own. Every pass tells each of them what is missing. With volumes each job
-// has a claim of its own, bound to a volume of one of three zones; what these allow is found out
-// anew in each pass, too, as the operator's loop does. Measured are processor time of the thread
-// and what a pass adds to the memory of the process while it is at its largest.
+// them, or each of its own. Or half of each node is free, and kept for the first of each line,
+// which wants whole ones, while the others behind it would fit. Every pass tells each of them what
+// is missing. With volumes each job has a claim of its own, bound to a volume of one of three
+// zones; what these allow is found out anew in each pass, too, as the operator's loop does.
+// Measured are processor time of the thread and what a pass adds to the memory of the process while
+// it is at its largest.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -21,16 +23,20 @@ namespace {
 
 constexpr int kQueues = 10, kZones = 3, kShapes = 8, kGpus = 8;
 constexpr int kHalfFreeEach = 50;  ///< of so many nodes one has half of its GPUs free
+constexpr int kOfFirst = 64;  ///< workers of the first of a line, where all nodes are half free
 
 struct Case {
   const char* name;
-  bool has_queues, has_volumes, are_alike;
+  bool has_queues, has_volumes, are_alike, are_half_free = false;
 };
-constexpr Case kCases[] = {{"no queues", false, false, true},
-                           {"no queues, all of different shapes", false, false, false},
-                           {"no queues, volumes", false, true, true},
-                           {"queues", true, false, true},
-                           {"queues, volumes", true, true, true}};
+constexpr Case kCases[] = {
+    {"no queues", false, false, true},
+    {"no queues, all of different shapes", false, false, false},
+    {"no queues, volumes", false, true, true},
+    {"queues", true, false, true},
+    {"queues, volumes", true, true, true},
+    {"queues, half free behind the first", true, false, true, true},
+    {"queues, half free behind the first, all of different shapes", true, false, false, true}};
 
 class ShortWorld {
  public:
@@ -41,7 +47,8 @@ class ShortWorld {
       core::Assumed& taken = assumed_.emplace_back();
       taken.node = nodes_[i].meta.name;
       taken.requests.cpu_millis = 8000;
-      taken.requests.devices["nvidia.com/gpu"] = i % kHalfFreeEach == 0 ? kGpus / 2 : kGpus;
+      const bool is_half_free = case_.are_half_free || i % kHalfFreeEach == 0;
+      taken.requests.devices["nvidia.com/gpu"] = is_half_free ? kGpus / 2 : kGpus;
     }
     for (int i = 0; i < kQueues; ++i) {
       core::Queue& queue = queues_.emplace_back();
@@ -81,8 +88,11 @@ class ShortWorld {
     api::TrainingJob& job = jobs_.emplace_back();
     job.meta.namespace_name = "ns";
     job.meta.name = job.meta.uid = name;
-    job.spec.worker.count = job.spec.worker.min = job.spec.worker.max = 2 + number % kShapes;
-    job.spec.worker.resources.gpus = kGpus;
+    // Queues take turns, so these come first in theirs.
+    const bool is_first = number < kQueues;
+    const int count = case_.are_half_free && is_first ? kOfFirst : 2 + number % kShapes;
+    job.spec.worker.count = job.spec.worker.min = job.spec.worker.max = count;
+    job.spec.worker.resources.gpus = case_.are_half_free && !is_first ? 1 : kGpus;
     job.spec.worker.resources.cpu_millis = case_.are_alike ? 4000 : 4000 + number;
     job.spec.worker.resources.memory_bytes = 64 * kGi;
     if (!case_.has_volumes) return;

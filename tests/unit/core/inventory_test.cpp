@@ -130,6 +130,24 @@ TEST_CASE("nodes that a pod may not stand on do not count, and are told apart") 
   CHECK(inventory.room(shape).refused == std::array<int, kNodeRefusals>{1, 1, 0, 0, 0, 1, 1});
 }
 
+TEST_CASE("nodes that are left out by number count as those left out by name") {
+  const Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
+  PodShape shape = asks({{"nvidia.com/gpu", 1}});
+  CHECK(inventory.room(shape).on_node == Counts{4, 4, 4, 4});
+  shape.closed_nodes = {false, true, true, false};
+  CHECK(inventory.room(shape).on_node == Counts{4, 0, 0, 4});
+  CHECK(inventory.room(shape).in_domain == Counts{8, 4, 4});
+  CHECK(inventory.room(shape).refused == std::array<int, kNodeRefusals>{2, 0, 0, 0, 0, 0, 2});
+  inventory.take(1, {{"nvidia.com/gpu", 1}});
+  inventory.take(3, {{"nvidia.com/gpu", 1}});
+  CHECK(inventory.room(shape).on_node == Counts{4, 0, 0, 3});
+  // Where each node is judged by itself, too.
+  shape.avoid_nodes = {"n00003"};
+  CHECK(inventory.room(shape).on_node == Counts{4, 0, 0, 0});
+  CHECK(inventory.room(shape).refused == std::array<int, kNodeRefusals>{1, 0, 0, 0, 0, 0, 3});
+}
+
 TEST_CASE("a node changes where it stands; one that moves asks for a new inventory") {
   Stock stock = four_hosts();
   Inventory inventory = stock.inventory();
@@ -295,6 +313,9 @@ TEST_CASE("over random events: what is kept is what would be counted") {
       if (rng.below(2) == 0) shape.tolerations = {{"team", "Exists", "", ""}};
       if (rng.below(3) == 0) shape.node_selector = {{"example.com/rack", "r2"}};
       if (rng.below(3) == 0) shape.avoid_nodes = {"n00002"};
+      if (rng.below(3) == 0) {
+        for (int one = 0; one < nodes; ++one) shape.closed_nodes.push_back(rng.below(2) == 0);
+      }
       shapes.push_back(shape);
     }
     for (int event = 0; event < 60; ++event) {

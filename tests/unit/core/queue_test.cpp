@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "operator/core/kept_room.h"
+#include "operator/core/queue_pass.h"
 #include "operator/core/queue_words.h"
 #include "tests/unit/core/queue_world.h"
 
@@ -347,6 +349,54 @@ TEST_CASE("a level that is only preferred keeps no job off what is left beside t
     world.add_job("strict", "a", 2, 1).gang.required_level = "host";
     CHECK(world.pass() == 0);
   }
+}
+
+TEST_CASE("along the network a gang takes nothing that is kept for the first of its line") {
+  for (const bool is_of_each_node : {false, true}) {
+    QueueWorld world;
+    world.queues = {make_queue("a", 99)};
+    for (const char* name : {"x1", "x2", "y1", "y2"}) {
+      world.add_node(name, name[0] == 'x' ? 8 : 4);
+      world.nodes.back().meta.labels = {
+          {"cloud.google.com/gce-topology-block", std::string(1, name[0])}, {"pool", {name[0]}}};
+    }
+    world.add_job("runs", "a", 1, 8);
+    REQUIRE(world.pass() == 1);
+    REQUIRE(world.jobs[0].slots[0].node == "x1");
+    world.add_job("first", "a", 2, 8).gang.node_selector = {{"pool", "x"}};
+    // All of it would fit one node, but that is kept.
+    WaitingGang& later = world.add_job("later", "a", 2, 4).gang;
+    if (is_of_each_node) later.avoid = {"z"};
+    CHECK(world.pass() == 1);
+    std::set<std::string> nodes;
+    for (const HeldSlot& slot : world.job("later").slots) nodes.insert(slot.node);
+    CHECK(nodes == std::set<std::string>{"y1", "y2"});
+    world.add_job("last", "a", 2, 4);
+    CHECK(world.why("last") ==
+          "2nd in queue a: the room that there is is kept for team/first, which comes first");
+  }
+}
+
+TEST_CASE("what a gang was refused with is known when it has heard for whom room is kept") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 99)};
+  world.add_node("n", 8);
+  world.add_job("runs", "a", 1, 4);
+  REQUIRE(world.pass() == 1);
+  world.add_job("first", "a", 1, 8);
+  world.add_job("later", "a", 1, 4);
+  const ClusterSnapshot cluster = world.snapshot();
+  Rooms rooms(cluster);
+  QueuePass pass(cluster, rooms);
+  for (const WaitingGang& gang : cluster.gangs) pass.take_turn(gang);
+  const KeptRoom kept(cluster.gangs[0].per_worker, {1});
+  const auto caps = caps_beside({{&kept, 1}}, cluster.gangs[1], rooms.inventory());
+  REQUIRE(caps);
+  const GangVerdict* refusal = rooms.refusal_of(cluster.gangs[1], &*caps);
+  REQUIRE(refusal != nullptr);
+  CHECK(refusal->why_not.starts_with("needs 1 x {cpu 1, memory 1Mi, nvidia.com/gpu 4}"));
+  CHECK(std::move(pass).decisions().verdicts.at(cluster.gangs[1].job).why_not ==
+        "2nd in queue a: the room that there is is kept for team/first, which comes first");
 }
 
 TEST_CASE("what the first of several lines need is kept for all of them together") {
