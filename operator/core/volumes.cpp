@@ -59,7 +59,36 @@ bool names_claims(const api::TrainingJob& job) {
 VolumeReach::VolumeReach(StorageSnapshot storage) : storage_(std::move(storage)) {
   for (const api::PersistentVolume* volume : storage_.volumes) {
     by_name_.emplace(volume->meta.name, volume);
+    if (volume->claim.name.empty()) continue;
+    named_.emplace(volume->claim.namespace_name, volume->claim.name);
   }
+}
+
+const VolumeReach::Labelled& VolumeReach::labelled_by(const std::string& key) {
+  const auto [found, is_new] = labelled_.try_emplace(key);
+  if (!is_new) return found->second;
+  for (const api::Node* node : storage_.nodes) {
+    const auto label = node->meta.labels.find(key);
+    if (label != node->meta.labels.end()) found->second[label->second].push_back(node);
+  }
+  return found->second;
+}
+
+/// All that the terms may select; some perhaps twice.
+std::vector<const api::Node*> VolumeReach::candidates(const std::vector<api::NodeTerm>& terms) {
+  std::vector<const api::Node*> nodes;
+  for (const api::NodeTerm& term : terms) {
+    const auto listed = std::find_if(term.labels.begin(), term.labels.end(),
+                                     [](const auto& one) { return one.op == "In"; });
+    if (listed == term.labels.end()) return storage_.nodes;
+    const Labelled& labelled = labelled_by(listed->key);
+    for (const std::string& value : listed->values) {
+      const auto found = labelled.find(value);
+      if (found == labelled.end()) continue;
+      nodes.insert(nodes.end(), found->second.begin(), found->second.end());
+    }
+  }
+  return nodes;
 }
 
 NodeLimit VolumeReach::reach_of(const api::PersistentVolume& volume) {
@@ -67,10 +96,38 @@ NodeLimit VolumeReach::reach_of(const api::PersistentVolume& volume) {
   const auto known = reached_.find(volume.nodes);
   if (known != reached_.end()) return known->second;
   NodeLimit::Names names;
-  for (const api::Node* node : storage_.nodes) {
+  for (const api::Node* node : candidates(volume.nodes)) {
+    ++nodes_asked_;
     if (selects(volume.nodes, *node)) names.insert(node->meta.name);
   }
   return reached_.emplace(volume.nodes, std::move(names)).first->second;
+}
+
+/// Nodes that any of them reaches, of which there is one at least.
+NodeLimit VolumeReach::reach_of_any(const std::vector<const api::PersistentVolume*>& volumes) {
+  NodeLimit reach = reach_of(*volumes.front());
+  NodeLimit::Names names;  // of all, once two differ
+  for (std::size_t i = 1; i < volumes.size() && reach; ++i) {
+    const NodeLimit further = reach_of(*volumes[i]);
+    if (!further) return further;
+    if (names.empty() && further == reach) continue;
+    if (names.empty()) names = *reach;
+    names.insert(further->begin(), further->end());
+  }
+  return names.empty() ? reach : NodeLimit(std::move(names));
+}
+
+NodeLimit VolumeReach::reach_unbound(const api::PersistentVolumeClaim& claim) {
+  const bool is_named = named_.contains({claim.meta.namespace_name, claim.meta.name});
+  const std::pair kind(claim.storage_class, claim.request_bytes);
+  const auto known = reached_by_class_.find(kind);
+  if (!is_named && known != reached_by_class_.end()) return known->second;
+  std::vector<const api::PersistentVolume*> found;
+  std::copy_if(storage_.volumes.begin(), storage_.volumes.end(), std::back_inserter(found),
+               [&](const api::PersistentVolume* volume) { return may_bind(*volume, claim); });
+  NodeLimit reach = found.empty() ? NodeLimit() : reach_of_any(found);
+  if (!is_named) reached_by_class_.emplace(kind, reach);
+  return reach;
 }
 
 /// Where `claim` may be mounted. Errors: why nowhere.
@@ -80,28 +137,12 @@ Result<NodeLimit> VolumeReach::reach_of(const api::PersistentVolumeClaim& claim)
   if (claim.phase == "Lost") {
     return Error(ErrorCode::kInvalid, name + " has lost its volume " + claim.volume_name);
   }
-  std::vector<const api::PersistentVolume*> found;
-  if (claim.volume_name.empty()) {
-    std::copy_if(storage_.volumes.begin(), storage_.volumes.end(), std::back_inserter(found),
-                 [&](const api::PersistentVolume* volume) { return may_bind(*volume, claim); });
-    if (found.empty()) return NodeLimit();
-  } else {
-    const auto bound = by_name_.find(claim.volume_name);
-    if (bound == by_name_.end()) {
-      return Error(ErrorCode::kInvalid,
-                   name + " is bound to volume " + claim.volume_name + ", which is not there");
-    }
-    found.push_back(bound->second);
+  const auto bound = by_name_.find(claim.volume_name);
+  if (!claim.volume_name.empty() && bound == by_name_.end()) {
+    return Error(ErrorCode::kInvalid,
+                 name + " is bound to volume " + claim.volume_name + ", which is not there");
   }
-  NodeLimit reach = reach_of(*found.front());
-  for (std::size_t i = 1; i < found.size() && reach; ++i) {
-    const NodeLimit further = reach_of(*found[i]);
-    if (further == reach) continue;
-    if (!further) return further;
-    NodeLimit::Names names = *reach;
-    names.insert(further->begin(), further->end());
-    reach = std::move(names);
-  }
+  NodeLimit reach = claim.volume_name.empty() ? reach_unbound(claim) : reach_of(*bound->second);
   if (reach && reach->empty()) {
     return Error(ErrorCode::kInvalid,
                  name + " lies on a volume that no node of the cluster reaches");

@@ -4,9 +4,12 @@
 // could never start.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "operator/api/pod.h"
@@ -39,7 +42,9 @@ std::vector<std::string> worker_claims(const api::TrainingJob& job);
 bool names_claims(const api::TrainingJob& job);
 
 /// Where volumes let jobs stand. What volumes of one kind reach is found once and shared by all
-/// limits that are no more than that.  Threads: one.
+/// limits that are no more than that. Of volumes that lie on a node each, thousands of them, none
+/// asks more than its node, and what claims of a class may take of them is found once.  Threads:
+/// one.
 class VolumeReach {
  public:
   /// What is in `storage` outlives it.
@@ -49,8 +54,18 @@ class VolumeReach {
   /// when there is none, a provisioner is expected to make one where the pod is put.
   VolumeLimits limits(const api::TrainingJob& job);
 
+  /// How often a node was held against what a volume asks of nodes.
+  std::int64_t nodes_asked() const { return nodes_asked_; }
+
  private:
+  /// Nodes by what they have for one label.
+  using Labelled = std::map<std::string_view, std::vector<const api::Node*>>;
+
+  const Labelled& labelled_by(const std::string& key);
+  std::vector<const api::Node*> candidates(const std::vector<api::NodeTerm>& terms);
   NodeLimit reach_of(const api::PersistentVolume& volume);
+  NodeLimit reach_of_any(const std::vector<const api::PersistentVolume*>& volumes);
+  NodeLimit reach_unbound(const api::PersistentVolumeClaim& claim);
   Result<NodeLimit> reach_of(const api::PersistentVolumeClaim& claim);
   bool is_of_one_node(const api::PersistentVolumeClaim& claim) const;
   void limit_by_modes(const api::PersistentVolumeClaim& claim, const api::TrainingJob& job,
@@ -58,7 +73,13 @@ class VolumeReach {
 
   const StorageSnapshot storage_;
   std::map<std::string_view, const api::PersistentVolume*> by_name_;
+  /// Claims that volumes name, by namespace and name.
+  std::set<std::pair<std::string_view, std::string_view>> named_;
+  std::map<std::string, Labelled> labelled_;  ///< by label, made when one is asked for
   std::map<std::vector<api::NodeTerm>, NodeLimit> reached_;
+  /// By class and bytes: of claims that are not bound, and that no volume names.
+  std::map<std::pair<std::string, std::int64_t>, NodeLimit> reached_by_class_;
+  std::int64_t nodes_asked_ = 0;
 };
 
 }  // namespace muster::core

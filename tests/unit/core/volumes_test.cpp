@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "common/rng.h"
+#include "operator/core/node_terms.h"
+#include "tests/test_main.h"
+
 using namespace muster;
 using namespace muster::core;
 
@@ -207,6 +211,69 @@ TEST_CASE("jobs whose volumes reach the same nodes share their names") {
   CHECK(*reach.limits(job_with("c")).first_slot == Names{"n1"});
   CHECK(*reach.limits(job_with("d")).first_slot == Names{"n1", "n2", "n3"});
   CHECK(reach.limits(job_with("c", "a")).why_not.find("no node reaches all") != std::string::npos);
+}
+
+TEST_CASE("of thousands of volumes that lie on one node each none asks all nodes") {
+  constexpr int kMany = 2000;
+  Storage storage;
+  storage.nodes.clear();
+  Names all;
+  for (int i = 0; i < kMany; ++i) {
+    const std::string name = "node-" + std::to_string(i);
+    all.insert(name);
+    storage.nodes.push_back(node(name, "r"));
+    api::PersistentVolume& local = storage.volumes.emplace_back(volume("v-" + name, ""));
+    local.nodes = {{{{"kubernetes.io/hostname", "In", {name}}}, {}}};
+  }
+  storage.volumes[0].claim = {"ns", "named"};
+  storage.volumes[1].claim = {"ns", "bound"};
+  storage.volumes[1].phase = "Bound";
+  storage.claims = {claim("any"), claim("too"), claim("large"), claim("named"),
+                    claim("bound", "v-node-1")};
+  storage.claims[2].request_bytes = 101;
+  VolumeReach reach(storage.snapshot());
+  const auto of = [&](const char* name) { return reach.limits(job_with(name)).first_slot; };
+  const NodeLimit any = of("any"), too = of("too"), named = of("named");
+  CHECK(any->size() == kMany - 2);
+  CHECK_FALSE(any.allows("node-0"));
+  CHECK(&*any == &*too);
+  // It may have the one that names it, too.
+  CHECK(named->size() == kMany - 1);
+  CHECK(named.allows("node-0"));
+  CHECK_FALSE(of("large"));
+  CHECK(*of("bound") == Names{"node-1"});
+  CHECK(reach.nodes_asked() <= kMany);
+}
+
+TEST_CASE("over random terms: a volume reaches the nodes that its terms select") {
+  Rng rng(test::seed());
+  const auto pick = [&](std::vector<std::string> of) { return of[rng.below(of.size())]; };
+  for (int round = 0; round < 200; ++round) {
+    Storage storage;
+    for (api::Node& one : storage.nodes) {
+      one.meta.labels["rack"] = pick({"r1", "r2"});
+      if (rng.below(3) == 0) one.meta.labels.erase("size");
+    }
+    api::PersistentVolume& local = storage.volumes.emplace_back(volume("v", ""));
+    local.nodes.clear();
+    for (std::uint64_t terms = rng.below(3); terms > 0; --terms) {
+      api::NodeTerm& term = local.nodes.emplace_back();
+      for (std::uint64_t all = rng.below(3); all > 0; --all) {
+        term.labels.push_back({pick({"rack", "size", "kubernetes.io/hostname"}),
+                               pick({"In", "In", "NotIn", "Exists"}),
+                               {pick({"r1", "r2", "8", "n1"}), pick({"r1", "8", "n2"})}});
+      }
+      if (rng.below(4) == 0) term.fields = {{"metadata.name", "NotIn", {"n3"}}};
+    }
+    storage.claims = {claim("digits", "v")};
+    Names selected;
+    for (const api::Node& one : storage.nodes) {
+      if (selects(local.nodes, one)) selected.insert(one.meta.name);
+    }
+    const VolumeLimits limits = storage.limits(job_with("digits"));
+    CHECK(limits.why_not.empty() == !selected.empty());
+    if (!selected.empty()) CHECK(limits.first_slot == selected);
+  }
 }
 
 TEST_CASE("limits of nodes are equal where their names are") {
