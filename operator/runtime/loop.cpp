@@ -831,7 +831,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
   add_refusals(snapshot, memory);
   if (options_.sees_nodes && !snapshot.reports.empty()) {
-    snapshot.topology = topology_book_.topology(inventory_);
+    snapshot.topology = topology_of_forecast();
   }
   add_pods_verdict(snapshot, memory);
   time_facts(snapshot, memory);

@@ -173,6 +173,7 @@ class OperatorLoop {
   void update_assumed();
   void check_inventory(core::Inventory& kept, const core::ClusterSnapshot& cluster) const;
   core::StorageSnapshot storage() const;
+  std::shared_ptr<const core::Topology> topology_of_forecast();
   core::WaitingGang waiting_gang(const api::TrainingJob& job, const core::PlaceWish& wish,
                                  std::optional<core::VolumeReach>& volumes) const;
   bool is_cut_off(const api::Pod& pod) const;

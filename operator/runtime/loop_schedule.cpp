@@ -118,6 +118,19 @@ core::StorageSnapshot OperatorLoop::storage() const {
   return storage;
 }
 
+/// Where nodes stand, for a job whose step is foretold. What is free is added up with it, whether
+/// anybody waits or not: until then each word of a node counts as news of where it stands, and
+/// would have all nodes read again for the next job.
+std::shared_ptr<const core::Topology> OperatorLoop::topology_of_forecast() {
+  std::shared_ptr<const core::Topology> topology = topology_book_.topology(inventory_);
+  if (!topology) return topology;
+  const core::KeptInventory::Asked kept = inventory_.inventory(topology);
+  if (kept.remade && options_.metrics != nullptr) {
+    options_.metrics->on_inventory_remade(*kept.remade);
+  }
+  return topology;
+}
+
 void OperatorLoop::run_schedule() {
   schedule_is_old_ = false;
   const auto taken_before = std::exchange(taken_, {});

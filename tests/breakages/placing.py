@@ -241,6 +241,9 @@ BREAKAGES = [
     Breakage("who was placed a moment before sends nothing", ROOMS, "    for (std::size_t i = in_traffic_; i < sending_.size(); ++i) traffic_->add(*sending_[i]);\n", "", "test_core"),
     Breakage("gangs that run are taken to stand where they did, whatever numbers nodes have now", "operator/core/kept_gangs.cpp",
              "if (!is_known || !kept.sending) ", "if (!kept.sending) ", "test_placement"),
+    Breakage("until some gang waits each word of a node has all nodes read again", LOOP_SCHEDULE,
+             "  const core::KeptInventory::Asked kept = inventory_.inventory(topology);\n  if (kept.remade && options_.metrics != nullptr) {\n    options_.metrics->on_inventory_remade(*kept.remade);\n  }\n",
+             "", "test_runtime"),
     Breakage("what a job sends is what it sent when it was seen first", LOOP_SCHEDULE, "    gangs_.take(key, running_gang(key));\n", "", "sim_seeds"),
     # What is free, and what tells where nodes stand
     Breakage("what pods have of a node's own disk is given away twice", "operator/api/pod.cpp",

@@ -145,4 +145,37 @@ inline std::string ready_node(const std::string& name, const std::string& spec) 
       "conditions": [{"type": "Ready", "status": "True"}]}})";
 }
 
+inline constexpr std::size_t kTrain = 45;
+
+/// Jobs "j0", "j1", ... of one worker each that train, of which all is done and said but for what
+/// their workers tell.
+inline void let_train(JobsFixture& fixture, runtime::OperatorLoop& loop, const Json& worker) {
+  std::vector<std::string> jobs, pods;
+  for (std::size_t i = 0; i < kTrain; ++i) {
+    const std::string name = "j" + std::to_string(i);
+    Json job = *parse_json(JobsFixture::job(name, "1", "100m", R"({"membershipEpoch": 1,
+      "targetWorkers": 1, "startAttempt": 0, "replicas": 1, "workers": "1/1", "phase": "Running",
+      "observedGeneration": 1, "conditions": [{"type": "Running", "status": "True",
+        "reason": "GangRunning", "message": "1 of 1 worker runs", "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+      "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
+    job["spec"]["worker"].update(worker);
+    jobs.push_back(dump_json(trained(std::move(job))));
+    pods.push_back(only_pod(name, {{"uid", "u-pod-" + name}}, {{"phase", "Running"}}));
+  }
+  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
+  fixture.list(api::Kind::kPod, pods);
+  fixture.list(api::Kind::kTrainingJob, jobs);
+  loop.step();
+  while (!fixture.planned.works.empty()) {
+    fixture.carry_out();
+    loop.step();
+  }
+}
+
+/// Of job "j<number>".
+inline ProgressReport first_step(std::size_t number) {
+  return report_of("j" + std::to_string(number), 1, 100);
+}
+
 }  // namespace muster::test

@@ -14,7 +14,10 @@
 #include "tests/unit/runtime/jobs_fixture.h"
 
 using namespace muster;
+using test::first_step;
 using test::JobsFixture;
+using test::kTrain;
+using test::let_train;
 using test::only_pod;
 using test::ready_node;
 
@@ -402,43 +405,6 @@ TEST_CASE("how far the training has come is looked at once a second, other news 
   REQUIRE(fixture.mailbox.post(std::move(done)));
   CHECK(writes_after(4, "for the others") == 1);
 }
-
-namespace {
-
-constexpr std::size_t kTrain = 45;
-
-/// Jobs "j0", "j1", ... of one worker each that train, of which all is done and said but for what
-/// their workers tell.
-void let_train(JobsFixture& fixture, runtime::OperatorLoop& loop, const Json& worker) {
-  std::vector<std::string> jobs, pods;
-  for (std::size_t i = 0; i < kTrain; ++i) {
-    const std::string name = "j" + std::to_string(i);
-    Json job = *parse_json(JobsFixture::job(name, "1", "100m", R"({"membershipEpoch": 1,
-      "targetWorkers": 1, "startAttempt": 0, "replicas": 1, "workers": "1/1", "phase": "Running",
-      "observedGeneration": 1, "conditions": [{"type": "Running", "status": "True",
-        "reason": "GangRunning", "message": "1 of 1 worker runs", "observedGeneration": 1,
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-      "placement": [{"slot": 0, "attempt": 0, "node": "n", "member": true}]})"));
-    job["spec"]["worker"].update(worker);
-    jobs.push_back(dump_json(test::trained(std::move(job))));
-    pods.push_back(only_pod(name, {{"uid", "u-pod-" + name}}, {{"phase", "Running"}}));
-  }
-  fixture.list(api::Kind::kNode, {ready_node("n", "{}")});
-  fixture.list(api::Kind::kPod, pods);
-  fixture.list(api::Kind::kTrainingJob, jobs);
-  loop.step();
-  while (!fixture.planned.works.empty()) {
-    fixture.carry_out();
-    loop.step();
-  }
-}
-
-/// Of job "j<number>".
-ProgressReport first_step(std::size_t number) {
-  return test::report_of("j" + std::to_string(number), 1, 100);
-}
-
-}  // namespace
 
 TEST_CASE("a job whose progress waits for its turn is not looked at before that") {
   JobsFixture fixture;

@@ -1,10 +1,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "operator/runtime/loop.h"
+#include "operator/runtime/metrics.h"
+#include "tests/unit/runtime/jobs_fixture.h"
 #include "tests/unit/runtime/listed.h"
 
 using namespace muster;
@@ -147,4 +150,49 @@ TEST_CASE("a place that was found for a job as it was is not given to it as it i
   fixture.clock.move_to(fixture.clock.now() + seconds(1));
   fixture.loop.step();
   CHECK(fixture.decisions.made == 0);
+}
+
+namespace {
+
+/// How often all that is free was added up anew, for whichever reason.
+int times_remade(const runtime::Metrics& metrics) {
+  const std::string page = metrics.render();
+  int times = 0;
+  for (const char* reason : {"first", "nodes", "topology", "changes"}) {
+    const std::string of = std::string("muster_inventory_remade_total{reason=\"") + reason + "\"} ";
+    const auto at = page.find(of);
+    REQUIRE(at != std::string::npos);
+    times += std::stoi(page.substr(at + of.size()));
+  }
+  return times;
+}
+
+runtime::WatchBatch word_of(const std::string& node) {
+  runtime::WatchBatch batch{api::Kind::kNode, {}};
+  batch.events.push_back(
+      {kube::WatchEvent::Type::kApply, *parse_json(test::ready_node(node, "{}"))});
+  return batch;
+}
+
+}  // namespace
+
+TEST_CASE("while jobs train and none waits, a node that is still there is no news") {
+  test::JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.metrics = &metrics;
+  runtime::OperatorLoop loop(options);
+  test::let_train(fixture, loop, Json::object());
+  REQUIRE(times_remade(metrics) == 0);
+  for (int second = 1; second < 5; ++second) {
+    REQUIRE(fixture.mailbox.post(word_of("n")));
+    ProgressReport report = test::first_step(0);
+    report.step = second;
+    REQUIRE(fixture.mailbox.post(std::move(report)));
+    loop.step();
+    fixture.carry_out();
+    CHECK(times_remade(metrics) == 1);
+    fixture.clock.advance(seconds(1));
+  }
 }
