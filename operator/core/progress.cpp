@@ -57,9 +57,9 @@ void take_progress(api::TrainingJobStatus& status, const ProgressReport& report,
   if (report.step_seconds > 0) {
     progress.step_milliseconds = decimal(report.step_seconds * 1e3, 3);
     progress.exchange_milliseconds = decimal(std::max(0.0, report.exchange_seconds) * 1e3, 3);
-    if (is_recent(snapshot)) {
-      const api::Progress& written = *snapshot.job.status.progress;
-      progress.predicted_step_milliseconds = written.predicted_step_milliseconds;
+    const auto& written = snapshot.job.status.progress;
+    if (written && (is_recent(snapshot) || !snapshot.topology)) {
+      progress.predicted_step_milliseconds = written->predicted_step_milliseconds;
     } else if (snapshot.topology) {
       const auto predicted =
           forecast_seconds(snapshot.job, report, snapshot.reports, *snapshot.topology);

@@ -62,7 +62,8 @@ struct JobSnapshot {
   const api::PriceList* prices = nullptr;
   PricedNodes priced_nodes;
   bool sees_nodes = true;
-  /// Where the nodes stand; nullptr: nothing is known. Says what a step should take, and no more.
+  /// Where the nodes stand; nullptr: nothing is known, or nobody asks now. Says what a step should
+  /// take, and no more.
   std::shared_ptr<const Topology> topology;
   /// Hint of the loop; a fresh operator tries again and learns it anew.
   std::optional<CreateFailure> create_failure;

@@ -10,6 +10,7 @@
 #include "operator/core/elastic_policy.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/node_terms.h"
+#include "operator/core/progress.h"
 #include "operator/core/witness.h"
 #include "operator/core/words.h"
 #include "operator/runtime/job_key.h"
@@ -790,18 +791,25 @@ void OperatorLoop::call_progress_line() {
   }
 }
 
-bool OperatorLoop::has_progress_turn(const api::ObjectKey& key) {
-  const auto [ticket, is_new] = progress_tickets_.try_emplace(key, next_progress_ticket_);
-  if (is_new) progress_line_.emplace(next_progress_ticket_++, key);
+/// Whether it is the job's turn, or would be if it stood in the line.
+bool OperatorLoop::is_in_turn(const api::ObjectKey& key) const {
+  const auto ticket = progress_tickets_.find(key);
   int left = kProgressWritesPerSecond - progress_writes_;
   for (auto first = progress_line_.begin(); left > 0 && first != progress_line_.end(); ++first) {
-    if (first->first == ticket->second) {
-      leave_progress_line(key);
-      ++progress_writes_;
-      return true;
-    }
+    if (ticket != progress_tickets_.end() && first->first == ticket->second) return true;
     --left;
   }
+  return left > 0;
+}
+
+bool OperatorLoop::has_progress_turn(const api::ObjectKey& key) {
+  if (is_in_turn(key)) {
+    leave_progress_line(key);
+    ++progress_writes_;
+    return true;
+  }
+  const auto [ticket, is_new] = progress_tickets_.try_emplace(key, next_progress_ticket_);
+  if (is_new) progress_line_.emplace(next_progress_ticket_++, key);
   return false;
 }
 
@@ -830,7 +838,9 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   tell_metrics(*record);
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
   add_refusals(snapshot, memory);
-  if (options_.sees_nodes && !snapshot.reports.empty()) {
+  // A step is foretold with progress that is written alone, for that asks all nodes.
+  const bool may_tell = !snapshot.reports.empty() && !core::is_recent(snapshot) && is_in_turn(key);
+  if (options_.sees_nodes && may_tell) {
     snapshot.topology = topology_of_forecast();
   }
   add_pods_verdict(snapshot, memory);

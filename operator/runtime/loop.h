@@ -161,6 +161,7 @@ class OperatorLoop {
   /// Whether the job's progress may be written now: so many jobs' a second, and who has waited
   /// longest comes first. One that may not keeps its place in the line, and is called.
   bool has_progress_turn(const api::ObjectKey& key);
+  bool is_in_turn(const api::ObjectKey& key) const;
   void leave_progress_line(const api::ObjectKey& key);
   void tell_metrics(const JobRecord& record);
   void hand_over(const JobRecord& record, core::Plan plan, Memory& memory);

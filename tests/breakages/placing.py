@@ -244,6 +244,8 @@ BREAKAGES = [
     Breakage("until some gang waits each word of a node has all nodes read again", LOOP_SCHEDULE,
              "  const core::KeptInventory::Asked kept = inventory_.inventory(topology);\n  if (kept.remade && options_.metrics != nullptr) {\n    options_.metrics->on_inventory_remade(*kept.remade);\n  }\n",
              "", "test_runtime"),
+    Breakage("all nodes are asked for each job whose progress waits for its turn", "operator/runtime/loop.cpp",
+             "!core::is_recent(snapshot) && is_in_turn(key);", "!core::is_recent(snapshot);", "test_runtime"),
     Breakage("what a job sends is what it sent when it was seen first", LOOP_SCHEDULE, "    gangs_.take(key, running_gang(key));\n", "", "sim_seeds"),
     # What is free, and what tells where nodes stand
     Breakage("what pods have of a node's own disk is given away twice", "operator/api/pod.cpp",

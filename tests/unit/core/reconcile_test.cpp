@@ -370,6 +370,10 @@ TEST_CASE("what a step should take stands in status beside what it takes") {
   job.edit().now += core::words::kProgressInterval;
   core::take_report(soon, report, job.snapshot());
   CHECK(soon.progress->predicted_step_milliseconds == "2000.000");
+  // What is written without a look at the nodes keeps what was foretold before.
+  job.edit().topology = nullptr;
+  core::take_report(soon, report, job.snapshot());
+  CHECK(soon.progress->predicted_step_milliseconds == "1500.000");
 }
 
 TEST_CASE("hostile numbers and texts of a report stay out of status") {

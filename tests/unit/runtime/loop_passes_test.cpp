@@ -196,3 +196,29 @@ TEST_CASE("while jobs train and none waits, a node that is still there is no new
     fixture.clock.advance(seconds(1));
   }
 }
+
+TEST_CASE("where nodes stand is asked only for jobs that may write how far they are now") {
+  test::JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.metrics = &metrics;
+  runtime::OperatorLoop loop(options);
+  test::let_train(fixture, loop, Json::object());
+  const auto tell = [&](std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i) REQUIRE(fixture.mailbox.post(test::first_step(i)));
+    loop.step();
+  };
+  tell(0, 12);
+  REQUIRE(fixture.planned.works.size() == 10);
+  REQUIRE(times_remade(metrics) == 1);
+  // Of a node more nobody hears who has to wait.
+  REQUIRE(fixture.mailbox.post(word_of("m")));
+  tell(12, test::kTrain);
+  CHECK(fixture.planned.works.size() == 10);
+  CHECK(times_remade(metrics) == 1);
+  fixture.clock.advance(seconds(1));
+  loop.step();
+  CHECK(fixture.planned.works.size() == 20);
+  CHECK(times_remade(metrics) == 2);
+}
