@@ -311,8 +311,10 @@ std::string busy_text(const JobSnapshot& snapshot, const GangView& gang) {
     const ProgressReport* report = report_of(snapshot, member);
     if (report == nullptr || member.state != MemberState::kRunning) continue;
     if (report->busy_seconds <= 0 || named++ >= kNamedMost) continue;
-    // Nobody waits for who is not a member yet, and reads what it will train on.
-    const bool stands = !report->busy_checkpoint && !report->members.empty();
+    // Nobody waits for who is not a member yet, and reads what it will train on, nor for who is
+    // none any more, and saves what it has left with.
+    const bool stands = !report->busy_checkpoint &&
+                        std::ranges::binary_search(report->members, member.placement.slot);
     text += stands ? "; training stands: " : "; ";
     text += "worker " + std::to_string(member.placement.slot) + " has been busy with " +
             (report->busy_checkpoint ? "a checkpoint or the record in " : "files in ") +

@@ -96,4 +96,16 @@ TEST_CASE("whose disk does not answer is named in status, and whether training s
         "more than 10 s; training "
         "stands: worker 2 has been busy with files in /data/part-1.bin for "
         "more than 40 s");
+  // One that has left, and saves what it has left with.
+  job.report(told_by(1, 2, {1, 2}));
+  job.report(told_by(2, 2, {1, 2}));
+  report = told_by(0, 2, {1, 2});
+  report.busy_seconds = 20;
+  report.busy_path = "/checkpoints";
+  job.report(report);
+  const std::string message = test::status_of(job.plan()).condition("Running")->message;
+  CHECK_MESSAGE(message.find("; worker 0 has been busy with files in /checkpoints for more than "
+                             "20 s") != std::string::npos,
+                message);
+  CHECK(message.find("stands") == std::string::npos);
 }
