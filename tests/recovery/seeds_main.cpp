@@ -55,6 +55,7 @@ constexpr std::array kEventsLeast = {"divisions by speed",
                                      "sums by another speed",
                                      "faults of uneven sums",
                                      "memberships after uneven sums",
+                                     "leaves with the files",
                                      "went ahead",
                                      "went ahead in vain",
                                      "foreseen wrongly",
@@ -117,7 +118,7 @@ int main(int argc, char** argv) {
   muster::test::tell_failed(argv[0], totals.wrong);
   if (!is_enough) {
     std::cout << "FAILED: a kind of message is not sent, or is met by a fault, or shares "
-                 "follow speed, or who goes ahead is disappointed, fewer than "
+                 "follow speed, or who goes ahead is disappointed, or slot 0 leaves, fewer than "
               << options.least << " times\n";
   }
   return totals.wrong.empty() && is_enough ? 0 : 1;

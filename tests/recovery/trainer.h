@@ -38,7 +38,8 @@ struct Trainer {
   std::int64_t last_step = -1;   ///< whose state it has had
   engine::Ranges held;           ///< what of the optimiser's state, then
   std::int64_t entered_epoch = 0, entered_step = 0, steps_in_epoch = 0;
-  std::int64_t fell_from = -1;  ///< the step that it was at before it was given an older state
+  std::int64_t broken_epoch = 0;  ///< whose members it has given up last
+  std::int64_t fell_from = -1;    ///< the step that it was at before it was given an older state
   int on_files = 0;
   TearAt tears = TearAt::kNever;
   FilesBefore files;

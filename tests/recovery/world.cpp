@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "tests/recovery/saved_steps.h"
 #include "tests/recovery/sendings.h"
 #include "tests/recovery/stage.h"
 #include "tests/recovery/trainer.h"
@@ -122,6 +123,7 @@ class World final : public WireWorld, public SeatWorld {
   void on_broken(int number, std::int64_t epoch, const Error& why) override {
     const Trainer& self = trainer(number);
     say(text(number) + " gives up " + std::to_string(epoch) + ": " + why.message());
+    trainer(number).broken_epoch = epoch;
     if (why.message().find("has not made the step") != std::string::npos) {
       ++result_.events["foreseen wrongly"];
     }
@@ -158,6 +160,7 @@ class World final : public WireWorld, public SeatWorld {
       fail("members of " + std::to_string(entry.epoch) + " enter at steps " +
            std::to_string(found->second) + " and " + std::to_string(entry.step));
     }
+    fail(saved_.see_entered(entry.step));
     const std::int64_t before = std::max(self.last_step, std::exchange(self.fell_from, -1));
     if (entry.step < before) note_fall(number, before, entry);
     self.entered_epoch = entry.epoch;
@@ -456,6 +459,11 @@ class World final : public WireWorld, public SeatWorld {
     if (outcome->left) {
       say(text(number) + " has left");
       if (!self.is_leaving) fail(text(number) + " left without having been asked");
+      const bool is_cut = is_stopping_ || round_.urgent_epoch > self.entered_epoch;
+      const bool is_of_many = config_.is_sharded || config_.group_size() > 1;
+      const Leave planned = is_of_many ? Leave::kOfMany : Leave::kAlone;
+      fail(saved_.see_left(self, *outcome, self.slot != 0 || is_cut ? Leave::kOther : planned));
+      result_.events["leaves with the files"] = saved_.leaves();
       // It may be the one with the files, for whom the others wait.
       stage_.after(span(50, 1'500), [this, slot = self.slot] { replace(slot); });
     } else if (outcome->complete) {
@@ -942,6 +950,7 @@ class World final : public WireWorld, public SeatWorld {
   bool is_loud_;
 
   int workers_ = 1, slots_of_host_ = 1;
+  SavedSteps saved_;
   int lives_ = 1;  ///< of the gang: it was resumed so often, less one
   bool is_slow_disk_ = false, is_late_sentinel_ = false;
   int holds_left_ = 0, uneven_left_ = 0, flip_faults_left_ = 0;

@@ -62,6 +62,8 @@ class Saver {
   Status result();
   /// Whether nothing is being written any more.  Blocks: for the disk, so long at most.
   bool wait(milliseconds most);
+  /// Until nothing is.  Blocks: for the disk.
+  void wait();
   /// Forgets it, once it is written.  Blocks: for the disk.
   void forget();
   /// Requires that nothing is being written.
@@ -72,7 +74,6 @@ class Saver {
  private:
   bool start_thread();
   void run();
-  void wait();
 
   std::int64_t step_ = -1;
   Copy copy_;

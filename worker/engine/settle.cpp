@@ -49,6 +49,12 @@ class WatchedSource final : public StateSource {
   const std::function<Status()> before_;
 };
 
+/// Whether it is about what a process does with its files.
+bool is_of_files(const Error& error) {
+  return error.exit_code() == contract::exit_code::kDisk ||
+         error.exit_code() == contract::exit_code::kCheckpoint;
+}
+
 bool are_finite(std::span<const float> values, const std::function<void()>& on_alive) {
   bool is_finite = true;
   in_pieces(values.size(), on_alive, [&](std::size_t begin, std::size_t end) {
@@ -527,6 +533,48 @@ Status Trainer::save() {
   return conclude_save();
 }
 
+/// Between two memberships, of which the second has nobody who could save, whoever is asked to stop
+/// next. An evaluation that is due is left to whoever goes on, as at a stop.
+Status Trainer::save_before_leaving() {
+  const bool is_of_many = is_sharded() || is_split();
+  // Who has all of the state needs nobody for it, and nobody waits for its disk.
+  if (!is_of_many && !is_owner()) return {};
+  const Status saved = is_of_many ? save_with_others() : save_alone();
+  if (saved || !is_owner() || !is_of_files(saved.error())) return saved;
+  // It goes all the same: those who wait for its word see that, and go over without it.
+  tell_unsaved(saved.error());
+  return {};
+}
+
+Status Trainer::save_with_others() {
+  if (is_recorder()) MUSTER_RETURN_IF_ERROR(record_step());
+  return save();
+}
+
+/// In place: for this process nothing comes after it.
+Status Trainer::save_alone() {
+  MUSTER_RETURN_IF_ERROR(record_step());
+  if (const Status finite = check_finite(); !finite) {
+    tell_unsaved(finite.error());  // the others find it at their next checkpoint
+    return {};
+  }
+  MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
+  await_save();
+  standing_.checkpoint_step = newest_checkpoint();
+  return write_checkpoint(false, [this]() -> Status {
+    const OptimizerState& own = optimizer_->state();
+    SummedState state(parameters_, own, agreed_sum(), hooks_.on_alive);
+    WatchedSource watched(state, [this] { return before_piece(false); });
+    return store_->save(standing_.step, own, watched);
+  });
+}
+
+void Trainer::tell_unsaved(const Error& error) const {
+  log_warning(
+      "the checkpoint before a planned leave was not written",
+      {{"step", standing_.step}, {"error", error.message()}, {"path", config_.checkpoint_path}});
+}
+
 /// Those who have a part of the state take part, until it is read. Who does not write learns of an
 /// error as of a death, or when it is agreed on.
 Status Trainer::begin_save() {
@@ -582,10 +630,16 @@ Result<Trainer::Saving> Trainer::await_owner() {
   return saving;
 }
 
+/// Until nothing is being written any more.
+void Trainer::await_save() {
+  if (saver_.wait(milliseconds(0))) return;
+  const OnFiles files(hooks_, config_.checkpoint_path);
+  saver_.wait();
+}
+
 /// Once it is written.
 void Trainer::forget_save() {
-  std::optional<OnFiles> files;
-  if (!saver_.wait(milliseconds(0))) files.emplace(hooks_, config_.checkpoint_path);
+  await_save();
   saver_.forget();
 }
 

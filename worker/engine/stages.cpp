@@ -194,7 +194,8 @@ Status Trainer::share_sums() {
   for (std::size_t i = 0; i <= tails.size(); ++i) offsets.push_back(i * sizeof tail_);
   MUSTER_RETURN_IF_ERROR(comm::all_gather(*group_, stamp, std::as_writable_bytes(std::span(tails)),
                                           offsets, long_deadline()));
-  for (const std::size_t sum : {kTailLoss, kTailCorrect, kTailStop, kTailRecorded}) {
+  for (const std::size_t sum :
+       {kTailLoss, kTailCorrect, kTailStop, kTailRecorded, kTailFilesLeave}) {
     tail_[sum] = 0;
     for (const auto& one : tails) tail_[sum] += one[sum];
   }

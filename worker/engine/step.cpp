@@ -350,19 +350,26 @@ Status Trainer::set_flags() {
   // Who learns has no say yet; nobody goes on without it before it has learned.
   const std::int64_t newer = has_learners() ? 0 : prepared_epoch_ - view_.epoch;
   const auto ahead = static_cast<float>(std::clamp<std::int64_t>(newer, 0, kAheadMax));
+  // All hear it in the same step: each by itself may have been told of another view since.
+  const bool are_files_leaving =
+      keeps_files() && owner() == rank() && prepared_epoch_ > 0 && !membership_.is_staying();
   for (std::size_t k = 0; k < sums_->count(); ++k) {
     const auto tail = sums_->buffer(k).subspan(shape_.values());
     tail[kTailStop] = stop && k == 0 ? 1.0f : 0.0f;
     tail[kTailAhead] = k == 0 ? ahead : 0.0f;
     tail[kTailAheadSquared] = k == 0 ? ahead * ahead : 0.0f;
     tail[kTailRecorded] = is_recorded && k == 0 ? 1.0f : 0.0f;
+    tail[kTailFilesLeave] = are_files_leaving && k == 0 ? 1.0f : 0.0f;
   }
   return {};
 }
 
 /// Whether all who compute are prepared for the same view. Numbers whose squares' mean is the
-/// square of their mean are equal; the sums are of small whole numbers, hence exact.
+/// square of their mean are equal; the sums are of small whole numbers, hence exact. Not where the
+/// copy with the files computes nothing, as in a step that a death has cut: it has had no say.
 bool Trainer::is_flip_agreed() const {
+  const bool has_files = keeps_files() && owner() >= 0;
+  if (has_files && assignment_.nodes[static_cast<std::size_t>(owner())].empty()) return false;
   const auto tail = summed_tail();
   const auto sum = static_cast<double>(tail[kTailAhead]);
   const auto squares = static_cast<double>(tail[kTailAheadSquared]);

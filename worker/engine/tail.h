@@ -13,6 +13,7 @@ enum Tail : std::size_t {
   kTailAhead,         ///< by how many epochs the view is newer that a member is prepared for
   kTailAheadSquared,  ///< with it: whether that is the same for all
   kTailRecorded,      ///< from who writes the record: it has all lines before this step
+  kTailFilesLeave,    ///< from the copy with the files: somebody of it is not in the view ahead
   kTailSize
 };
 

@@ -87,11 +87,7 @@ Result<TrainingSummary> Trainer::run() {
   last_work_ = clock_.mono_now();
   for (;;) {
     MUSTER_ASSIGN_OR_RETURN(const View view, next_view());
-    if (view.rank < 0) {
-      result_ = summary();
-      result_.left = true;
-      return result_;
-    }
+    if (view.rank < 0) return leave();
     const auto outcome = live(view);
     if (communicator_) sent_before_ += communicator_->sent_bytes();
     if (outcome && *outcome == Outcome::kDone) return result_;
@@ -116,6 +112,15 @@ Result<TrainingSummary> Trainer::run() {
     leave_group();
     if (std::exchange(is_learning_, false)) forget_standing(standing_.lineage);
   }
+}
+
+/// What it says last knows of a checkpoint that it has begun, however long the disk takes.
+TrainingSummary Trainer::leave() {
+  await_save();
+  if (const Status saved = saver_.result(); !saved) tell_unsaved(saved.error());
+  result_ = summary();
+  result_.left = true;
+  return result_;
 }
 
 /// It may take minutes, which somebody should be told.
@@ -479,6 +484,7 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
       outcome = doubt(outcome.error());
     }
     if (!outcome || *outcome != Outcome::kStateLost) return outcome;
+    agreed_epoch_ = 0;  // first they make steps here again
   }
 }
 
@@ -718,16 +724,27 @@ Result<Trainer::Outcome> Trainer::train() {
       return Outcome::kDone;
     }
     MUSTER_ASSIGN_OR_RETURN(const bool is_flip_agreed, train_step());
-    if (is_flip_agreed) {
-      if (is_sharded()) MUSTER_RETURN_IF_ERROR(hand_over_shards());
-      return Outcome::kNextView;
-    }
+    if (is_flip_agreed) return go_over();
     if (!is_dealt_) {
       MUSTER_RETURN_IF_ERROR(deal_evenly());
     } else if (is_look_due()) {
       MUSTER_RETURN_IF_ERROR(deal_by_speed());
     }
   }
+}
+
+/// All have agreed to enter another membership after the step just made. Where that one has nobody
+/// who could save, the state is saved before, and as before any checkpoint all compare theirs.
+Result<Trainer::Outcome> Trainer::go_over() {
+  const bool are_files_leaving = summed_tail()[kTailFilesLeave] > 0;
+  if (are_files_leaving) {
+    MUSTER_ASSIGN_OR_RETURN(const bool is_sound, is_state_sound());
+    if (!is_sound) return Outcome::kStateLost;
+  }
+  // Before the disk, which may take longer than who leaves has left.
+  if (is_sharded()) MUSTER_RETURN_IF_ERROR(hand_over_shards());
+  if (are_files_leaving) MUSTER_RETURN_IF_ERROR(save_before_leaving());
+  return Outcome::kNextView;
 }
 
 /// After a step that somebody had begun before, or that somebody was a learner in.

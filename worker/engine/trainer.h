@@ -93,6 +93,8 @@ class Trainer {
   void take_over(const EntryPlan& plan);
   void choose_patience(std::int64_t step);
   Result<Outcome> train();
+  Result<Outcome> go_over();
+  TrainingSummary leave();
   Status deal_evenly();
   Work work() const {
     const auto products = static_cast<double>(rows_per_rank() * shape_.products());
@@ -227,6 +229,10 @@ class Trainer {
   void report_step();
   Status evaluate_now();
   Status save();
+  Status save_before_leaving();
+  Status save_with_others();
+  Status save_alone();
+  void tell_unsaved(const Error& error) const;
   Status begin_save();
   Status write_checkpoint(bool is_beside, const std::function<Status()>& write);
   /// What the owner says of the checkpoint that it has begun last, or of the model.
@@ -239,6 +245,7 @@ class Trainer {
   Result<Saving> ask_owner();
   Result<Saving> await_owner();
   Status conclude_save();
+  void await_save();
   void forget_save();
   std::int64_t newest_checkpoint();
   Status check_finite();

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <bit>
 #include <condition_variable>
+#include <filesystem>
 #include <functional>
 #include <latch>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -217,6 +219,42 @@ TEST_CASE("of two copies nobody knows which is wrong: both go back, and nobody e
       check_went_back(*trial.run(2), {0, 1}, 10);
       check_calm(trial.config, directory.path());
     }
+  }
+}
+
+TEST_CASE("a bit has flipped when the process with the files leaves: all go back before it saves") {
+  for (const bool is_sharded : {false, true}) {
+    CAPTURE(is_sharded);
+    const test::TempDirectory directory;
+    FlipTrial trial{compared_every_five(directory.path()), Flip{}, {}, {}};
+    trial.config.checkpoint_keep = 9;
+    trial.config.is_sharded = is_sharded;
+    if (is_sharded) trial.flip.where = Where::kState;  // parameters are given anew in every step
+    bool has_left = false;
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step == 12 && !std::exchange(has_left, true)) world.leave(0);
+    };
+    std::atomic<bool> is_back = false;
+    trial.before = [&](ElasticWorld& world) {
+      world.watch_points([&](int trainer, std::string_view at, std::int64_t step) -> Status {
+        if (trainer == 1 && at == point::kIdle && step == 20 && !is_back.exchange(true)) {
+          world.add(0);
+        }
+        return {};
+      });
+    };
+    const auto world = trial.run(2);
+    check_went_back(*world, {1, 2}, 10);
+    for (const Entry& entry : returns_of(*world)) CHECK(entry.returned_from < 15);
+    const auto& left = *world->outcome(0);
+    REQUIRE_MESSAGE(left.has_value(), left.error().message());
+    CHECK(left->left);
+    CHECK(left->step == 11);  // after the first step from there
+    CHECK(left->checkpoint_step == 11);
+    for (const char* wrong : {"/step-000000000013", "/step-000000000014"}) {
+      CHECK_FALSE(std::filesystem::exists(directory.path() + wrong));
+    }
+    check_calm(trial.config, directory.path());
   }
 }
 

@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/engine/elastic_world.h"
@@ -74,6 +76,47 @@ struct Trial {
   ElasticWorld::OnState on_state;
 
   std::unique_ptr<ElasticWorld> run(int workers) const;
+};
+
+/// While `change` happens, the first trainers, three or `members`, stand at the beginning of the
+/// step after `step`.
+class BetweenSteps {
+ public:
+  BetweenSteps(std::int64_t step, std::function<void(ElasticWorld&)> change, int members = 3)
+      : step_(step), members_(members), change_(std::move(change)) {}
+  ~BetweenSteps() {
+    if (thread_.joinable()) thread_.join();
+  }
+  BetweenSteps(const BetweenSteps&) = delete;
+  BetweenSteps& operator=(const BetweenSteps&) = delete;
+
+  void operator()(ElasticWorld& world, std::int64_t step) {
+    if (step != step_ - 1) return;
+    hold_all(world, engine::point::kIdle);
+    thread_ = std::thread([this, &world] {
+      wait_all(world);
+      change_(world);
+      for (int trainer = 0; trainer < members_; ++trainer) world.release(trainer);
+    });
+  }
+  /// Moves all of them on to `point` of that step.
+  void go_to(ElasticWorld& world, std::string_view point) const {
+    hold_all(world, point);
+    wait_all(world);
+  }
+
+ private:
+  void hold_all(ElasticWorld& world, std::string_view point) const {
+    for (int trainer = 0; trainer < members_; ++trainer) world.hold(trainer, point, step_);
+  }
+  void wait_all(ElasticWorld& world) const {
+    for (int trainer = 0; trainer < members_; ++trainer) world.wait_held(trainer);
+  }
+
+  std::int64_t step_;
+  int members_;
+  std::function<void(ElasticWorld&)> change_;
+  std::thread thread_;
 };
 
 struct Ends {
