@@ -39,6 +39,7 @@ struct Trainer {
   engine::Ranges held;           ///< what of the optimiser's state, then
   std::int64_t entered_epoch = 0, entered_step = 0, steps_in_epoch = 0;
   std::int64_t broken_epoch = 0;  ///< whose members it has given up last
+  int last_states = 0;            ///< that it had when it could have been gone
   std::int64_t fell_from = -1;    ///< the step that it was at before it was given an older state
   int on_files = 0;
   TearAt tears = TearAt::kNever;

@@ -24,6 +24,10 @@ constexpr int kWorkersMost = 5, kSlotsMost = 7, kTrainersMost = 40;
 constexpr seconds kEnd{1'500};  ///< of virtual time; an undisturbed run takes about one
 constexpr milliseconds kGatherStart{5'000};
 constexpr seconds kGrace{20};  ///< for those who were asked to stop
+/// By then all are connected in a membership, unless somebody is lost, after which another comes.
+constexpr milliseconds kConnecting{2'000};
+/// Whoever may leave has at most so many states after that: all may have stood still before them.
+constexpr int kLastStates = 5;
 
 /// A fault that waits for its message: the one behind `left` others from the same place.
 struct Trap {
@@ -37,6 +41,7 @@ struct Round {
   std::int64_t epoch = 0, urgent_epoch = 0;
   bool stop = false;
   std::vector<int> members;  ///< by rank
+  MonoTime since{};
 };
 
 class World final : public WireWorld, public SeatWorld {
@@ -502,6 +507,7 @@ class World final : public WireWorld, public SeatWorld {
     }
     self.last_step = step;
     self.held = optimizer.held;
+    see_leaver(number);
     ++result_.events["states"];
     if (self.entered_epoch != round_.epoch || ++self.steps_in_epoch < 2) return;
     const auto is_through = [&](int member) {
@@ -517,6 +523,15 @@ class World final : public WireWorld, public SeatWorld {
     }
     losses_ = 0;
     copies_ = copies;
+  }
+
+  /// Whoever may leave makes the step under way with the others, and goes.
+  void see_leaver(int number) {
+    Trainer& self = trainer(number);
+    const bool may_go = self.counts() && self.is_leaving && !is_member(number);
+    if (!may_go || stage_.now() - round_.since < kConnecting) return;
+    if (++self.last_states <= kLastStates) return;
+    fail(text(number) + " makes step after step, although it may leave" + describe());
   }
 
   bool is_right(int number, const test::ReferenceState& right, std::span<const float> parameters,
@@ -863,6 +878,7 @@ class World final : public WireWorld, public SeatWorld {
     if (has_uneven_sums()) ++result_.events["memberships after uneven sums"];
     const std::vector<int> before = std::exchange(round_.members, std::move(members));
     ++round_.epoch;
+    round_.since = stage_.now();
     round_.stop = is_stopping_;
     if (is_urgent) round_.urgent_epoch = round_.epoch;
     ++result_.events["memberships"];
@@ -870,6 +886,10 @@ class World final : public WireWorld, public SeatWorld {
         (round_.stop ? " to stop" : "") + " of " + std::to_string(round_.members.size()));
     std::set<int> told(before.begin(), before.end());
     told.insert(round_.members.begin(), round_.members.end());
+    // Whoever makes its last step leaves it for the same one as the others.
+    for (std::size_t i = 0; i < trainers_.size(); ++i) {
+      if (trainers_[i]->is_leaving && trainers_[i]->counts()) told.insert(static_cast<int>(i));
+    }
     for (const int number : told) {
       Trainer& one = trainer(number);
       one.was_member = one.was_member || is_member(number);

@@ -339,7 +339,8 @@ void Membership::tell_view(MonoTime now, WorkerId id) {
 }
 
 void Membership::adopt(MonoTime now, const View& view) {
-  if (view.epoch <= view_.epoch || is_out_) return;
+  if (view.epoch <= view_.epoch) return;
+  if (is_out_) return follow(view);
   const bool was_member = is_member_;
   const View before = std::exchange(view_, view);
   stepped_ = {};
@@ -386,6 +387,15 @@ void Membership::adopt(MonoTime now, const View& view) {
     if (is_left) outputs_.emplace_back(Decided{view_});
     if (!is_left) become_newcomer(now);
   }
+}
+
+/// The trainers of one who has left make the step under way with the others, and all leave it once
+/// they are prepared for the same view, which is the newest. To the others it speaks of the view
+/// that it has left with, as before: what came after that one was decided without it.
+void Membership::follow(const View& view) {
+  if (view.epoch <= followed_epoch_) return;
+  followed_epoch_ = view.epoch;
+  outputs_.emplace_back(Decided{view});
 }
 
 void Membership::note_arrivals(const View& before) {

@@ -74,7 +74,8 @@ struct Send {
   int port = 0;
   Message message;
 };
-/// A view that this worker has a seat in, or has just left on its own wish.
+/// A view that this worker has a seat in, has left on its own wish, or that follows one that it has
+/// left so.
 struct Decided {
   View view;
 };
@@ -214,6 +215,7 @@ class Membership {
   void handle(MonoTime now, const Message& message, const Refusal& refusal);
   void handle(MonoTime now, const Message& message, const Commit& commit);
   void adopt(MonoTime now, const View& view);
+  void follow(const View& view);
   void note_arrivals(const View& before);
   void note_leavers(const View& before);
   void count_evictions(MonoTime now);
@@ -298,6 +300,7 @@ class Membership {
   std::uint64_t digest_ = 0;
   std::vector<Pace> paces_;
   bool is_member_ = false, is_leaving_ = false, is_done_ = false, is_out_ = false;
+  std::int64_t followed_epoch_ = 0;  ///< once it is out: newest that its trainers were told of
   std::int64_t broken_epoch_ = 0;
   std::int64_t entered_epoch_ = 0;  ///< newest that this worker's trainers have told of
   MonoTime stepped_{};              ///< when the newest step that was made in view_ began

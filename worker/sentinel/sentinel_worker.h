@@ -113,7 +113,8 @@ class SentinelWorker {
   std::optional<Mesh> mesh_;
   Strangers strangers_;
   std::optional<Membership> membership_;
-  View told_view_;  ///< the newest that was decided with a seat for this worker, or its leave
+  /// The newest that was decided with a seat for this worker, or without one since it has left.
+  View told_view_;
   std::uint64_t digest_ = 0;
   MonoTime began_at_{}, joined_at_{}, reported_at_{};
   std::optional<MonoTime> kill_at_;

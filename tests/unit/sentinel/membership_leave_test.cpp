@@ -7,7 +7,8 @@
 
 using namespace muster;
 using namespace muster::sentinel;
-using test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves, test::Table, test::unheard;
+using test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves, test::Table, test::unheard,
+    test::view_of;
 
 TEST_CASE("newcomers do not come in the view in which somebody leaves") {
   Table table(0, {0, 1, 2});
@@ -83,6 +84,42 @@ TEST_CASE("nobody waits for one who has left and whose step is done, or that is 
   SUBCASE("dead") { table.refuse(2); }
   table.pass(milliseconds(600), {{1, unheard({2})}});
   CHECK(table.sent<Prepare>(1).empty());
+}
+
+TEST_CASE("who has left hears of later views as long as its trainers train, and tells nobody") {
+  Table table(2, {0, 1, 2});
+  table.leave();
+  View left = view_of(kEpoch + 1, {0, 1});
+  left.base = kEpoch;
+  left.previous = {{0, 0}, {1, 0}, {2, 0}};
+  left.departed = {{{2, 0}, Fate::kLeft}};
+  table.say(0, Commit{left}, left.epoch);
+  View later = view_of(kEpoch + 2, {0, 1, 9});
+  later.base = left.epoch;
+  later.previous = {{0, 0}, {1, 0}};
+  View newest = later;
+  newest.epoch = kEpoch + 4;
+  newest.base = later.epoch;
+  newest.stop = true;
+  for (const View& view : {later, later, left, newest, later}) {
+    table.say(1, Commit{view}, view.epoch);
+  }
+  const auto told = table.told<Decided>();
+  REQUIRE(told.size() == 3);
+  CHECK(told[0].view == left);
+  CHECK(told[1].view == later);
+  CHECK(told[2].view == newest);
+  CHECK(table.told<Fenced>().empty());
+  // It counts in none of them: whoever has another word for what came after has the right one.
+  table.outputs.clear();
+  table.pass(milliseconds(1'000), {{1, kPlain}, {9, kPlain}});
+  for (const int slot : {1, 9}) {
+    CAPTURE(slot);
+    REQUIRE_FALSE(table.sent<Commit>(slot).empty());
+    for (const Commit& commit : table.sent<Commit>(slot)) CHECK(commit.view == left);
+  }
+  table.say(1, Prepare{{1, 1}}, newest.epoch);
+  CHECK(table.sent<Promise>(1).empty());
 }
 
 TEST_CASE("who has the files stays for a while, in which others may be asked to stop, too") {

@@ -43,4 +43,13 @@ TEST_CASE(
   REQUIRE(message_of(view, {{1, 0}, 0, 4, 6}));
   CHECK(message_of(view, {{1, 0}, 0, 4, 6})->rank == -1);
   CHECK_FALSE(message_of(view, {{1, 0}, 0, 4, 0}));
+  // Again, of each view that follows while it makes its last step: all leave that for the same one.
+  view.epoch = 8;
+  const auto again = message_of(view, {{1, 0}, 0, 4, 7});
+  REQUIRE(again);
+  CHECK(again->epoch == 8);
+  CHECK(again->rank == -1);
+  CHECK_FALSE(again->urgent);
+  view.urgent_epoch = 8;
+  CHECK(message_of(view, {{1, 0}, 0, 4, 7})->urgent);
 }
