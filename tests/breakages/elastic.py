@@ -523,7 +523,11 @@ BREAKAGES = [
     Breakage("who comes with other pictures outvotes who trains", WISH,
              "if (!training.empty()) return most_of(training);", "if (training.size() > next.seats.size()) return 0;", "test_sentinel"),
     Breakage("the last who hold the state leave without waiting", WISH,
-             "  if (!is_held) {\n", "  if (leaving == 0) {\n", "test_sentinel"),
+             "  if (!is_held_without_leavers(next)) {\n", "  if (leaving == 0) {\n", "test_sentinel"),
+    Breakage("the last who hold the state leave it to one who has not got it yet", WISH,
+             "  return stays || (comes && !leaves);", "  return stays || comes;", "test_sentinel"),
+    Breakage("where nobody has entered yet nobody leaves", WISH,
+             "  return stays || (comes && !leaves);", "  return stays;", "test_sentinel"),
     # The wire
     Breakage("a frame of another epoch is taken", TCP,
              "header->session != connection.session || header->epoch != epoch_", "header->session != connection.session",

@@ -43,7 +43,8 @@ struct MembershipOptions {
   milliseconds gather_joins{100};
   milliseconds gather_start{30'000};  ///< for the others once the first trainer is ready
   milliseconds reform{100};           ///< a broken communicator may be explained by a death so long
-  milliseconds holder{10'000};        ///< a leaver waits so long for another holder of the state
+  /// A leaver waits so long for another holder of the state: one that was let in and has entered.
+  milliseconds holder{10'000};
   milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
   milliseconds ask_again{500};        ///< the witness
   milliseconds probation{1'000};      ///< clean links before one who was cut off is let in, doubled
@@ -256,6 +257,7 @@ class Membership {
 
   // membership_wish.cpp
   Wish make_wish(MonoTime now);
+  bool is_held_without_leavers(const View& next) const;
   void drop_leavers(MonoTime now, View& next);
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);

@@ -134,9 +134,26 @@ void Membership::put_off_joiners(View& next) const {
   }
 }
 
+/// Whether the state stays without those who leave. Whoever was let in is given it when all enter
+/// with it, and not before; where none of those who leave has entered, they take nothing along.
+bool Membership::is_held_without_leavers(const View& next) const {
+  if (!has_trainers(view_)) return true;
+  bool leaves = false, stays = false, comes = false;
+  for (const Seat& seat : next.seats) {
+    const std::vector<TrainerPlace> ready = ready_of(seat);
+    for (const TrainerPlace& one : seat.trainers) {
+      if (!holds(ready, one)) continue;
+      const bool is_leaver = is_leaving(seat.id), has_state = is_in(seat.id, one);
+      leaves = leaves || (has_state && is_leaver);
+      stays = stays || (has_state && !is_leaver);
+      comes = comes || (!has_state && !is_leaver);
+    }
+  }
+  return stays || (comes && !leaves);
+}
+
 void Membership::drop_leavers(MonoTime now, View& next) {
   std::size_t leaving = 0, done = 0;
-  bool is_held = !has_trainers(view_);
   // Where all are asked, one after the other, those who are left without the files could not save.
   milliseconds gather = options_.gather_leaves;
   for (const Seat& seat : next.seats) {
@@ -146,7 +163,6 @@ void Membership::drop_leavers(MonoTime now, View& next) {
       continue;
     }
     if (is_done(seat.id)) ++done;
-    for (const TrainerPlace& one : ready_of(seat)) is_held = is_held || holds(seat.trainers, one);
   }
   if (leaving == 0) {
     leaves_since_.reset();
@@ -159,7 +175,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   if (!leaves_since_) leaves_since_ = now;
   const bool is_turbulent = has_departed(next, Fate::kSilent);
   if (is_turbulent || now - *leaves_since_ < gather) return;
-  if (!is_held) {
+  if (!is_held_without_leavers(next)) {
     // Without them nobody holds the state: first another must, and if none comes, all stop.
     next.stop = next.stop || now - *leaves_since_ >= options_.holder;
     return;

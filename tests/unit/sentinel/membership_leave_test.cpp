@@ -139,20 +139,51 @@ TEST_CASE("who has the files stays for a while, in which others may be asked to 
   }
 }
 
-TEST_CASE("who alone holds the state leaves when another holds it, too") {
-  Table table(0, {0, 1});
-  const std::vector<TrainerPlace> ready = table.restart_trainer();
+namespace {
+
+/// 1 is asked to leave; the trainer of 0 is another process since, and has come with a view that it
+/// has not entered yet.
+struct LastHolder {
+  LastHolder() : table(0, {0, 1}) {
+    table.enter(kEpoch);
+    ready = table.restart_trainer();
+    CHECK(decide(milliseconds(100)).seats[0].trainers.empty());
+    const View with = decide(milliseconds(200));
+    CHECK(slots_of(with) == std::vector<int>{0, 1});
+    CHECK(with.seats[0].trainers == ready);
+    table.outputs.clear();
+  }
+  /// What is decided next.
+  View decide(milliseconds time) {
+    table.outputs.clear();
+    table.pass(time, {{1, leaves}});
+    table.promise(1);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    const View view = table.sent<Accept>(1)[0].view;
+    table.accept(1);
+    table.epoch = view.epoch;
+    return view;
+  }
+  Table table;
+  std::vector<TrainerPlace> ready;
+};
+
+}  // namespace
+
+TEST_CASE("who alone holds the state leaves when another has entered with it, and not before") {
+  LastHolder world;
+  Table& table = world.table;
   table.pass(milliseconds(1'500), {{1, leaves}});
-  table.promise(1);
-  REQUIRE_FALSE(table.sent<Accept>(1).empty());
-  const View learning = table.sent<Accept>(1)[0].view;
-  CHECK(slots_of(learning) == std::vector<int>{0, 1});
-  CHECK(learning.seats[0].trainers == ready);
-  table.accept(1);
-  table.epoch = learning.epoch;
-  table.outputs.clear();
-  table.pass(milliseconds(1'500), {{1, leaves}});
-  table.promise(1);
-  REQUIRE_FALSE(table.sent<Accept>(1).empty());
-  CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0});
+  CHECK(table.sent<Prepare>(1).empty());
+  table.enter(table.epoch);
+  CHECK(slots_of(world.decide(milliseconds(100))) == std::vector<int>{0});
+}
+
+TEST_CASE("if nobody else comes to hold the state all stop before it is lost") {
+  LastHolder world;
+  world.table.pass(milliseconds(9'500), {{1, leaves}});
+  CHECK(world.table.sent<Prepare>(1).empty());
+  const View view = world.decide(milliseconds(1'000));
+  CHECK(view.stop);
+  CHECK(slots_of(view) == std::vector<int>{0, 1});
 }
