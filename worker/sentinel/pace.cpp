@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "common/clock.h"
 #include "common/contract.h"
 
 namespace muster::sentinel {
