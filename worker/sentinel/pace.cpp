@@ -49,6 +49,19 @@ microseconds wait_for(const Pace& observer, int rank) {
   return bounded(found == observer.waits.end() ? observer.usual_wait : found->time);
 }
 
+/// For the last of these, ascending. What it tells are a few of its waits: however many processes
+/// there are, few need to be looked for.
+microseconds wait_for_last(const Pace& observer, const std::vector<int>& ranks) {
+  microseconds longest{};
+  std::size_t told = 0;
+  for (const Wait& wait : observer.waits) {
+    if (!std::ranges::binary_search(ranks, wait.rank)) continue;
+    longest = std::max(longest, bounded(wait.time));
+    ++told;
+  }
+  return told < ranks.size() ? std::max(longest, bounded(observer.usual_wait)) : longest;
+}
+
 /// What those elsewhere who wait for all wait for a host: for the last of its `members`. Absent
 /// when there are none.
 std::optional<microseconds> waited_elsewhere(const std::vector<Pace>& paces,
@@ -57,9 +70,7 @@ std::optional<microseconds> waited_elsewhere(const std::vector<Pace>& paces,
   for (const Pace& observer : paces) {
     const bool is_beside = std::ranges::binary_search(members, observer.rank);
     if (is_beside || !observer.waits_for_all) continue;
-    microseconds longest{};
-    for (const int rank : members) longest = std::max(longest, wait_for(observer, rank));
-    waits.push_back(longest);
+    waits.push_back(wait_for_last(observer, members));
   }
   return waits.empty() ? std::nullopt : std::optional(usual(std::move(waits)));
 }

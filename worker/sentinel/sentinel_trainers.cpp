@@ -42,6 +42,10 @@ bool may_be_respawned(int code) {
 
 /// Of steps that took as long nothing is learnt.
 constexpr double kOldSignSeconds = 10;
+/// After a verdict the next one waits so many times as long as it took, if not longer than is good
+/// for those who wait for it.
+constexpr int kJudgePauses = 20;
+constexpr milliseconds kJudgePauseMost{1'000};
 constexpr std::string_view kWaitsForFilesText = "waiting for worker 0, which keeps the files";
 
 /// Of a hexadecimal digest.
@@ -237,8 +241,7 @@ void SentinelWorker::take_change_delay(int local_rank, const StepRecord& step) {
                                          {"delay_ms", step.change_delay_seconds * 1000}});
 }
 
-/// What a trainer tells goes to the others with the next beats; what they have told so far says how
-/// this worker's trainers compare.
+/// What a trainer tells goes to the others with the next beats.
 void SentinelWorker::take_pace(TrainerProcess& process, const Pace& pace) {
   process.pace = pace;
   if (!membership_) return;
@@ -247,16 +250,28 @@ void SentinelWorker::take_pace(TrainerProcess& process, const Pace& pace) {
     if (one.pace) own.push_back(*one.pace);
   }
   membership_->set_paces(std::move(own));
+  if (now() >= judges_at_) judge_own_paces();
+}
+
+/// What the others have told so far says how this worker's trainers compare. With many processes
+/// that takes a while, in which nobody is heard and no beat is sent: a small part of all time, for
+/// all trainers at once.
+void SentinelWorker::judge_own_paces() {
+  const MonoTime began = now();
   const View& view = membership_->view();
-  const Split split = split_of(process.launch.training);
+  const Split split = split_of(processes_.front().launch.training);
   const std::vector<Slowness> verdicts =
       split.processes() > 1 ? judge_parts(membership_->paces(), parts_of(view, split))
                             : judge_paces(membership_->paces(), hosts_of(view));
-  const auto rank = static_cast<std::size_t>(pace.rank);
-  if (pace.epoch != view.epoch || rank >= verdicts.size()) return;
-  metrics_.set_step_delay(process.launch.local_rank, verdicts[rank].delay);
-  process.judged_epoch = view.epoch;
-  if (process.slow.take(verdicts[rank])) tell_slow(process);
+  for (TrainerProcess& process : processes_) {
+    const bool is_in = process.is_running && process.pace && process.pace->epoch == view.epoch;
+    const auto rank = static_cast<std::size_t>(is_in ? process.pace->rank : -1);
+    if (rank >= verdicts.size()) continue;
+    metrics_.set_step_delay(process.launch.local_rank, verdicts[rank].delay);
+    process.judged_epoch = view.epoch;
+    if (process.slow.take(verdicts[rank])) tell_slow(process);
+  }
+  judges_at_ = now() + std::min<nanoseconds>(kJudgePauses * (now() - began), kJudgePauseMost);
 }
 
 void SentinelWorker::tell_slow(const TrainerProcess& process) {

@@ -73,6 +73,7 @@ class SentinelWorker {
   void take_sign_of_life(const StepRecord& step);
   void take_change_delay(int local_rank, const StepRecord& step);
   void take_pace(TrainerProcess& process, const Pace& pace);
+  void judge_own_paces();
   void tell_slow(const TrainerProcess& process);
   void close_channel(TrainerProcess& process);
   void take_deaths();
@@ -117,6 +118,7 @@ class SentinelWorker {
   View told_view_;
   std::uint64_t digest_ = 0;
   MonoTime began_at_{}, joined_at_{}, reported_at_{};
+  MonoTime judges_at_{};  ///< how fast its trainers are, not before
   std::optional<MonoTime> kill_at_;
   bool is_stopping_ = false;
   bool is_killed_ = false;  ///< what ends from now on was killed here

@@ -186,6 +186,30 @@ TEST_CASE("a host that is slow as a whole is named by all of it, and nobody else
   }
 }
 
+TEST_CASE(
+    "of a host whose processes are told in part, those that are not are waited for as usual") {
+  constexpr microseconds kShort{1'000}, kLong{50'000};
+  std::vector<Pace> paces;
+  for (int rank = 0; rank < 4; ++rank) {
+    Pace pace;
+    pace.epoch = 1;
+    pace.rank = rank;
+    pace.whole = microseconds(200'000);
+    pace.waits_for_all = true;
+    pace.usual_wait = kLong;
+    for (int other = 0; other < 3; ++other) {
+      if (other != rank) pace.waits.push_back({other, kShort});
+    }
+    paces.push_back(std::move(pace));
+  }
+  const auto verdicts = judge_paces(paces, {0, 0, 1, 1});
+  REQUIRE(verdicts.size() == 4);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    CAPTURE(rank);
+    CHECK(verdicts[rank].delay == (rank == 3 ? kLong - kShort : microseconds(0)));
+  }
+}
+
 TEST_CASE("late messages of one that is short of processor time are no matter of the network") {
   Gang gang(std::vector<Cost>(4));
   gang.costs()[2].late = gang.costs()[2].starved = 0.03;
