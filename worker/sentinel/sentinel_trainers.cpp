@@ -405,8 +405,7 @@ Outcome SentinelWorker::explain(const TrainerProcess& process, int status) {
 void SentinelWorker::kill_hung() {
   bool is_any_killed = false;
   for (TrainerProcess& process : processes_) {
-    const bool is_awaited = told_view_.seats.size() > 1;
-    if (is_killed_ || !process.is_hung(now(), is_awaited)) continue;
+    if (is_killed_ || !process.is_hung(now())) continue;
     log_error("a trainer does not move and is killed", {{"rank", process.launch.rank}});
     process.killed_for = KilledFor::kHang;
     is_any_killed = true;

@@ -100,11 +100,12 @@ double TrainerProcess::seconds_allowed() const {
   return std::max(allowed, std::min(kEvaluationSeconds, evaluation));
 }
 
-bool TrainerProcess::is_hung(MonoTime now, bool is_awaited) {
+bool TrainerProcess::is_hung(MonoTime now) {
   if (!is_running || !pulse) return false;
   const auto slept = now - std::exchange(looked_at, now) - kLookMost;
   if (slept > nanoseconds(0)) beaten_at = std::min(now, beaten_at + slept);
   const std::uint64_t newest = pulse->beats();
+  const bool is_awaited = members > 1;
   const bool is_judged = told_epoch > 0 && (has_stepped || is_awaited);
   if (newest != beats || !is_judged || is_finished || killed_for != KilledFor::kNothing) {
     beats = newest;

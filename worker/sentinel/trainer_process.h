@@ -77,10 +77,10 @@ struct TrainerProcess {
   void set_members(int told);
   void take_steps(const StepsMessage& message);
   /// Whether the training thread has not moved for too long, judged once it was told a view and
-  /// has made a step. Where others of that view wait for it (`is_awaited`), before its first step,
-  /// too: nothing else would ever end their waiting. To be asked several times a second: time in
-  /// which nobody asked hardly counts.
-  bool is_hung(MonoTime now, bool is_awaited);
+  /// has made a step. Where others of that view wait for it, be they of the same worker, before its
+  /// first step, too: nothing else would ever end their waiting. To be asked several times a
+  /// second: time in which nobody asked hardly counts.
+  bool is_hung(MonoTime now);
   /// Whether it may be started once more, and when; the place for a crash loop to end.
   bool plan_respawn(MonoTime now);
 

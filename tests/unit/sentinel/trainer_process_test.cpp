@@ -12,7 +12,7 @@ using namespace muster::sentinel;
 
 namespace {
 
-/// A trainer that was told a view, and whose training thread beats when the test says so.
+/// A trainer that was told a view of two, and whose training thread beats when the test says so.
 class Watched {
  public:
   Watched() {
@@ -24,11 +24,12 @@ class Watched {
     pulse_ = std::make_unique<Pulse>(*std::move(pulse));
     process_.is_running = true;
     process_.told_epoch = 1;
+    process_.set_members(2);
   }
   void beats() {
     pulse_->beat();
     beaten_ = now_;
-    CHECK_FALSE(process_.is_hung(now_, true));
+    CHECK_FALSE(process_.is_hung(now_));
   }
   void is_told_of(int members) { process_.set_members(members); }
   void evaluates(bool is_evaluating) { pulse_->set_evaluating(is_evaluating); }
@@ -45,14 +46,14 @@ class Watched {
     bool is_hung = false;
     while (now_ < until) {
       now_ = std::min(until, now_ + milliseconds(50));
-      is_hung = process_.is_hung(now_, true);
+      is_hung = process_.is_hung(now_);
     }
     return is_hung;
   }
   /// Whether it is hung when the sentinel looks again after it has slept for so long.
   bool hangs_after_sleep(milliseconds slept) {
     now_ += slept;
-    return process_.is_hung(now_, true);
+    return process_.is_hung(now_);
   }
 
  private:
@@ -87,6 +88,16 @@ TEST_CASE("a trainer may stand still for three of its longest steps, and two sec
   trainer.makes(step_of(0.1));
   CHECK_FALSE(trainer.hangs_after(14.9));
   CHECK(trainer.hangs_after(15.1));
+}
+
+TEST_CASE("before its first step a trainer hangs only where others wait for it") {
+  Watched trainer;
+  trainer.is_told_of(1);
+  trainer.beats();
+  CHECK_FALSE(trainer.hangs_after(600));
+  trainer.is_told_of(8);  // of however many workers
+  CHECK_FALSE(trainer.hangs_after(659));
+  CHECK(trainer.hangs_after(661));
 }
 
 TEST_CASE("who is left of many has the time to make their shares of a step, too") {
