@@ -85,7 +85,8 @@ Membership::Wish Membership::make_wish(MonoTime now) {
   // left out in the same breath.
   const bool is_quiet = !has_departed(next, Fate::kSilent) && !has_departed(next, Fate::kLeft);
   if (is_quiet && !next.stop) add_newcomers(now, next);
-  if (is_anybody_lost(next) || is_broken_long(now) || is_leaver_lost(now)) put_off_joiners(next);
+  const bool is_hit = is_anybody_lost(next) || is_broken_long(now) || is_leaver_lost(now);
+  if (is_hit || next.stop) put_off_joiners(next);
   finish_wish(now, wish);
   return wish;
 }
@@ -114,22 +115,24 @@ bool Membership::is_in(WorkerId id, const TrainerPlace& one) const {
   return came == came_.end() || came->second <= entered_epoch_;
 }
 
-/// Those who train stand still until they are connected again, and wait for nobody who is not in
-/// yet: who joins, or was about to enter, does so with a view after this one.
+/// Those who train stand still until they are connected again, or are about to stop, and wait for
+/// nobody who is not in yet: who joins, or was about to enter, does so with a view after this one,
+/// and not at all where all stop. But without slot 0 a stop would save nothing.
 void Membership::put_off_joiners(View& next) const {
   const auto stays = [this](const Seat& seat, const TrainerPlace& one) {
     const Seat* const before = find_seat(view_, seat.id);
-    return before != nullptr && holds(before->trainers, one) && is_in(seat.id, one);
+    if (before == nullptr || !holds(before->trainers, one)) return false;
+    return view_.stop || is_in(seat.id, one);
   };
-  const bool is_anybody_in =
-      std::any_of(next.seats.begin(), next.seats.end(), [&](const Seat& seat) {
-        return std::any_of(seat.trainers.begin(), seat.trainers.end(),
-                           [&](const TrainerPlace& one) { return stays(seat, one); });
-      });
-  if (!is_anybody_in) return;
+  const auto is_any_in = [&](const Seat& seat) {
+    return std::any_of(seat.trainers.begin(), seat.trainers.end(),
+                       [&](const TrainerPlace& one) { return stays(seat, one); });
+  };
+  if (std::none_of(next.seats.begin(), next.seats.end(), is_any_in)) return;
   std::erase_if(next.seats,
                 [this](const Seat& seat) { return find_seat(view_, seat.id) == nullptr; });
   for (Seat& seat : next.seats) {
+    if (next.stop && seat.id.slot == 0 && !is_any_in(seat)) continue;
     std::erase_if(seat.trainers, [&](const TrainerPlace& one) { return !stays(seat, one); });
   }
 }

@@ -529,7 +529,9 @@ void ElasticWorld::cut(int trainer) {
 
 void ElasticWorld::stop() {
   const std::lock_guard lock(shared_->mutex);
-  publish(shared_->round->members, false, true);
+  std::vector<int> staying = shared_->round->members;
+  std::erase_if(staying, [&](int one) { return shared_->trainers[one].entered_epoch == 0; });
+  publish(staying.empty() ? shared_->round->members : staying, false, true);
 }
 
 void ElasticWorld::join() {

@@ -103,7 +103,7 @@ class ElasticWorld {
   /// The others are told that it is lost, and it is told nothing: as when a stopped process is
   /// voted out.
   void lose(int trainer);
-  /// All stop at a step boundary.
+  /// All stop at a step boundary. Who has not entered yet, while others have, is not waited for.
   void stop();
   /// Until every trainer has ended; at the latest after a minute, which is a failure.
   void join();

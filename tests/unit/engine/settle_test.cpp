@@ -133,6 +133,33 @@ TEST_CASE("who dies over the last evaluation has trained to the end") {
   }
 }
 
+TEST_CASE("a stop that comes before all are connected with a joiner saves without it") {
+  const test::TempDirectory directory;
+  Trial trial;
+  trial.config.checkpoint_path = directory.path();
+  int joiner = -1;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 8) world.wait_for(joiner = world.add_slow(3));
+    if (step == 17) world.stop();
+  };
+  const auto world = trial.run(3);
+  const auto& first = *world->outcome(0);
+  REQUIRE(first.has_value());
+  CHECK(first->step >= 17);
+  CHECK(first->step < trial.steps);
+  for (int trainer = 0; trainer < 3; ++trainer) {
+    CAPTURE(trainer);
+    const auto& outcome = *world->outcome(trainer);
+    REQUIRE(outcome.has_value());
+    CHECK_FALSE(outcome->complete);
+    CHECK(outcome->step == first->step);
+    CHECK(outcome->checkpoint_step == first->step);
+  }
+  const auto& late = *world->outcome(joiner);
+  REQUIRE(late.has_value());
+  CHECK(late->left);
+}
+
 TEST_CASE("a stop ends an evaluation that is under way, and the next run makes it") {
   const test::TempDirectory calm, directory;
   Trial trial;

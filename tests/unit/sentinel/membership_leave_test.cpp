@@ -7,8 +7,8 @@
 
 using namespace muster;
 using namespace muster::sentinel;
-using test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves, test::Table, test::unheard,
-    test::view_of;
+using test::Entering, test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves, test::seat_of,
+    test::Table, test::trainers_of, test::unheard, test::view_of;
 
 TEST_CASE("newcomers do not come in the view in which somebody leaves") {
   Table table(0, {0, 1, 2});
@@ -186,4 +186,41 @@ TEST_CASE("if nobody else comes to hold the state all stop before it is lost") {
   const View view = world.decide(milliseconds(1'000));
   CHECK(view.stop);
   CHECK(slots_of(view) == std::vector<int>{0, 1});
+}
+
+TEST_CASE("a stop waits for nobody who has not entered yet, and lets nobody in") {
+  Entering world(0);
+  world.table.leave();
+  const std::map<int, Table::Tweak> all = {{1, leaves}, {2, leaves}, {9, leaves}};
+  const View view = world.decide(all);
+  CHECK(view.stop);
+  CHECK(slots_of(view) == std::vector<int>{0, 1, 2, 9});
+  for (const int slot : {0, 1, 2}) CHECK(trainers_of(view, slot) == seat_of(slot).trainers);
+  CHECK(trainers_of(view, 9).empty());
+  CHECK(view.urgent_epoch < view.epoch);  // the step under way is done
+  // Its trainer has not ended yet.
+  world.table.outputs.clear();
+  world.table.pass(milliseconds(500), all);
+  CHECK(world.table.sent<Prepare>(1).empty());
+}
+
+TEST_CASE(
+    "a stop waits for slot 0 if none of its trainers has entered, as nothing is saved without") {
+  LastHolder world;
+  world.table.leave();
+  const View view = world.decide(milliseconds(50));
+  CHECK(view.stop);
+  CHECK(trainers_of(view, 0) == world.ready);
+  CHECK(trainers_of(view, 1) == seat_of(1).trainers);
+}
+
+TEST_CASE("a stop at a start, which nobody has entered, is of all") {
+  Table table(0, {0, 1});
+  table.leave();
+  table.pass(milliseconds(50), {{1, leaves}});
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  const View view = table.sent<Accept>(1)[0].view;
+  CHECK(view.stop);
+  for (const int slot : {0, 1}) CHECK(trainers_of(view, slot) == seat_of(slot).trainers);
 }

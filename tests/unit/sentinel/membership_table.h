@@ -200,6 +200,44 @@ struct Newcomer {
   std::vector<Output> outputs;
 };
 
+/// 9 has come with the view after kEpoch, in which the others train.
+struct Entering {
+  explicit Entering(int self) : table(self, {0, 1, 2}) {
+    table.enter(kEpoch);
+    View next = view_of(kEpoch + 1, {0, 1, 2, 9});
+    next.base = kEpoch;
+    next.previous = {{0, 0}, {1, 0}, {2, 0}};
+    table.say(self == 0 ? 1 : 0, Commit{next}, next.epoch);
+    table.epoch = next.epoch;
+    for (const int slot : {0, 1, 2, 9}) {
+      if (slot != self) table.beat(slot);
+    }
+    table.outputs.clear();
+  }
+  /// What is decided next, the own seat's among them; 2 is not asked any more.
+  View decide(const std::map<int, Table::Tweak>& heard) {
+    table.outputs.clear();
+    table.pass(milliseconds(300), heard);
+    for (const auto& [slot, tweak] : heard) table.promise(slot);
+    REQUIRE_FALSE(table.sent<Accept>(heard.begin()->first).empty());
+    for (const auto& [slot, tweak] : heard) {
+      if (table.epoch != table.self().view().epoch) break;  // enough have accepted it
+      table.accept(slot);
+    }
+    const View view = table.self().view();
+    table.epoch = view.epoch;
+    return view;
+  }
+
+  Table table;
+};
+
+inline std::vector<TrainerPlace> trainers_of(const View& view, int slot) {
+  const Seat* seat = find_slot(view, slot);
+  REQUIRE(seat != nullptr);
+  return seat->trainers;
+}
+
 inline const Table::Tweak kPlain = nullptr;
 
 inline Table::Tweak unheard(std::vector<int> slots) {

@@ -14,8 +14,8 @@
 
 using namespace muster;
 using namespace muster::sentinel;
-using test::kDigest, test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves, test::Newcomer,
-    test::seat_of, test::Table, test::unheard, test::view_of;
+using test::Entering, test::kDigest, test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves,
+    test::Newcomer, test::seat_of, test::Table, test::trainers_of, test::unheard, test::view_of;
 
 TEST_CASE("who has promised takes nothing of an older ballot") {
   Table table(2, {0, 1, 2});
@@ -416,48 +416,6 @@ TEST_CASE("whoever is a member does not care who cannot open what it says") {
   CHECK(table.self().is_member());
   CHECK(table.told<OtherKey>().empty());
 }
-
-namespace {
-
-/// 9 has come with the view after kEpoch, in which the others train.
-struct Entering {
-  explicit Entering(int self) : table(self, {0, 1, 2}) {
-    table.enter(kEpoch);
-    View next = view_of(kEpoch + 1, {0, 1, 2, 9});
-    next.base = kEpoch;
-    next.previous = {{0, 0}, {1, 0}, {2, 0}};
-    table.say(self == 0 ? 1 : 0, Commit{next}, next.epoch);
-    table.epoch = next.epoch;
-    for (const int slot : {0, 1, 2, 9}) {
-      if (slot != self) table.beat(slot);
-    }
-    table.outputs.clear();
-  }
-  /// What is decided next, the own seat's among them; 2 is not asked any more.
-  View decide(const std::map<int, Table::Tweak>& heard) {
-    table.outputs.clear();
-    table.pass(milliseconds(300), heard);
-    for (const auto& [slot, tweak] : heard) table.promise(slot);
-    REQUIRE_FALSE(table.sent<Accept>(heard.begin()->first).empty());
-    for (const auto& [slot, tweak] : heard) {
-      if (table.epoch != table.self().view().epoch) break;  // enough have accepted it
-      table.accept(slot);
-    }
-    const View view = table.self().view();
-    table.epoch = view.epoch;
-    return view;
-  }
-
-  Table table;
-};
-
-std::vector<TrainerPlace> trainers_of(const View& view, int slot) {
-  const Seat* seat = find_slot(view, slot);
-  REQUIRE(seat != nullptr);
-  return seat->trainers;
-}
-
-}  // namespace
 
 TEST_CASE("one dies while another enters: the rest go on without that one, which enters later") {
   Entering world(0);
