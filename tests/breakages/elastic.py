@@ -540,6 +540,10 @@ BREAKAGES = [
              "  return stays || (comes && !leaves);", "  return stays || comes;", "test_sentinel"),
     Breakage("where nobody has entered yet nobody leaves", WISH,
              "  return stays || (comes && !leaves);", "  return stays;", "test_sentinel"),
+    Breakage("all stop while slot 0 starts its trainer again, and nobody saves", WISH,
+             "next.stop = next.stop || is_late || !lacks_files(next);", "next.stop = true;", "test_sentinel"),
+    Breakage("the worker with the files does not start its trainer again for those who stop", "worker/sentinel/sentinel.cpp",
+             "  if (spares_untold_) return;\n", "", "test_sentinel"),
     # The wire
     Breakage("a frame of another epoch is taken", TCP,
              "header->session != connection.session || header->epoch != epoch_", "header->session != connection.session",

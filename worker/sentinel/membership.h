@@ -39,7 +39,9 @@ struct MembershipOptions {
   milliseconds silence_most{900};
   milliseconds one_observer{1'000};  ///< how long one pair may not hear each other
   milliseconds gather_leaves{1'000};
-  milliseconds gather_files{3'000};  ///< the same, if the worker with the files is among them
+  /// The same, if the worker with the files is among them; and so long a stop waits for it to start
+  /// a trainer again.
+  milliseconds gather_files{3'000};
   milliseconds gather_joins{100};
   milliseconds gather_start{30'000};  ///< for the others once the first trainer is ready
   milliseconds reform{100};           ///< a broken communicator may be explained by a death so long
@@ -258,6 +260,7 @@ class Membership {
   // membership_wish.cpp
   Wish make_wish(MonoTime now);
   bool is_held_without_leavers(const View& next) const;
+  bool lacks_files(const View& next) const;
   void drop_leavers(MonoTime now, View& next);
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);

@@ -155,6 +155,15 @@ bool Membership::is_held_without_leavers(const View& next) const {
   return stays || (comes && !leaves);
 }
 
+/// Whether nobody could save if all stopped now: others train, and slot 0 has no trainer, but may
+/// be starting one.
+bool Membership::lacks_files(const View& next) const {
+  const Seat* const files = find_slot(next, 0);
+  if (files == nullptr || !ready_of(*files).empty()) return false;
+  return std::any_of(next.seats.begin(), next.seats.end(),
+                     [](const Seat& seat) { return seat.id.slot != 0 && !seat.trainers.empty(); });
+}
+
 void Membership::drop_leavers(MonoTime now, View& next) {
   std::size_t leaving = 0, done = 0;
   // Where all are asked, one after the other, those who are left without the files could not save.
@@ -171,11 +180,12 @@ void Membership::drop_leavers(MonoTime now, View& next) {
     leaves_since_.reset();
     return;
   }
+  if (!leaves_since_) leaves_since_ = now;
   if (leaving + done == next.seats.size()) {
-    next.stop = true;
+    const bool is_late = now - *leaves_since_ >= options_.gather_files;
+    next.stop = next.stop || is_late || !lacks_files(next);
     return;
   }
-  if (!leaves_since_) leaves_since_ = now;
   const bool is_turbulent = has_departed(next, Fate::kSilent);
   if (is_turbulent || now - *leaves_since_ < gather) return;
   if (!is_held_without_leavers(next)) {

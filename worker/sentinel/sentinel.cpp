@@ -236,6 +236,7 @@ void SentinelWorker::watch() {
     reap();
     if (membership_) take_mesh();
     kill_hung();
+    if (spares_untold_) stop_untold();
     respawn_due();
     if (membership_ && now() - reported_at_ >= options_.report_again) report();
     if (kill_at_ && now() >= *kill_at_) kill_running();
@@ -260,6 +261,7 @@ void SentinelWorker::take_signals() {
     if (!is_stopping_) {
       log_info("asked to stop", {{"signal", strsignal(static_cast<int>(info.ssi_signo))}});
       kill_at_ = std::min(kill_at_.value_or(MonoTime::max()), now() + options_.stop_grace);
+      asked_at_ = now();
     }
     is_stopping_ = true;
     if (membership_) membership_->leave(now());
@@ -267,9 +269,26 @@ void SentinelWorker::take_signals() {
   }
 }
 
+/// Whether those who train could save nothing if they stopped: the files are this worker's, which
+/// has no trainer among them and starts one again. They do not wait longer than half of this time.
+bool SentinelWorker::is_missed() const {
+  const bool may_come = config_.slot == 0 && was_in_view_ && !told_view_.stop &&
+                        now() - asked_at_ < 2 * options_.membership.gather_files;
+  if (!may_come || find_seat(told_view_, membership_->self()) == nullptr) return false;
+  const auto trains = [](const TrainerProcess& process) {
+    return process.is_running && process.is_ready && process.told_epoch > 0;
+  };
+  return std::ranges::none_of(processes_, trains) &&
+         std::ranges::any_of(told_view_.seats, [](const Seat& seat) {
+           return seat.id.slot != 0 && !seat.trainers.empty();
+         });
+}
+
 /// Those who train leave when the others have agreed on it, at a step's end; the rest has nothing
-/// to save.
+/// to save, unless those others need it for that.
 void SentinelWorker::stop_untold() {
+  spares_untold_ = is_missed();
+  if (spares_untold_) return;
   for (TrainerProcess& process : processes_) {
     process.respawn_at.reset();
     if (process.is_running && process.told_epoch == 0) (void)kill(process.trainer.pid, SIGTERM);

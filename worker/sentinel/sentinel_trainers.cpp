@@ -106,7 +106,8 @@ Status SentinelWorker::start(TrainerProcess& process) {
 
 void SentinelWorker::respawn_due() {
   for (TrainerProcess& process : processes_) {
-    if (!process.respawn_at || now() < *process.respawn_at || is_stopping_ || is_killed_) continue;
+    const bool is_ending = is_killed_ || (is_stopping_ && !spares_untold_);
+    if (!process.respawn_at || now() < *process.respawn_at || is_ending) continue;
     ++process.launch.incarnation;
     process.launch.joining = true;
     book_.restart(process.launch.local_rank);

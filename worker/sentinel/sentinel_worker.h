@@ -54,6 +54,7 @@ class SentinelWorker {
   void watch();
   int poll_timeout() const;
   void take_signals();
+  bool is_missed() const;
   void stop_untold();
   Outcome judge() const;
   void kill_leftovers();
@@ -118,10 +119,12 @@ class SentinelWorker {
   View told_view_;
   std::uint64_t digest_ = 0;
   MonoTime began_at_{}, joined_at_{}, reported_at_{};
+  MonoTime asked_at_{};   ///< to leave
   MonoTime judges_at_{};  ///< how fast its trainers are, not before
   std::optional<MonoTime> kill_at_;
   bool is_stopping_ = false;
-  bool is_killed_ = false;  ///< what ends from now on was killed here
+  bool is_killed_ = false;      ///< what ends from now on was killed here
+  bool spares_untold_ = false;  ///< it is to leave, and is_missed()
   bool is_left_behind_ = false;
   bool is_cut_off_ = false;   ///< the others went on without it while it was about to leave
   bool was_member_ = false;   ///< when act() looked last

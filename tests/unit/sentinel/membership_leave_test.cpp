@@ -214,6 +214,36 @@ TEST_CASE(
   CHECK(trainers_of(view, 1) == seat_of(1).trainers);
 }
 
+TEST_CASE(
+    "a stop gives slot 0, without which nothing is saved, a while to start its trainer again") {
+  for (const bool comes : {false, true}) {
+    CAPTURE(comes);
+    Table table(0, {0, 1, 2});
+    table.enter(kEpoch);
+    table.lose_trainer();
+    table.pass(milliseconds(50), {{1, kPlain}, {2, kPlain}});
+    table.promise(1);
+    table.accept(1);
+    table.epoch = table.self().view().epoch;
+    REQUIRE(table.epoch > kEpoch);
+    REQUIRE(trainers_of(table.self().view(), 0).empty());
+    table.outputs.clear();
+    table.leave();
+    const std::map<int, Table::Tweak> all = {{1, leaves}, {2, leaves}};
+    table.pass(milliseconds(2'900), all);
+    CHECK(table.sent<Prepare>(1).empty());
+    std::vector<TrainerPlace> expected;
+    if (comes) expected = table.restart_trainer();
+    table.pass(milliseconds(comes ? 50 : 200), all);
+    table.promise(1);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    const View view = table.sent<Accept>(1)[0].view;
+    CHECK(view.stop);
+    CHECK(trainers_of(view, 0) == expected);
+    CHECK(trainers_of(view, 1) == seat_of(1).trainers);
+  }
+}
+
 TEST_CASE("a stop at a start, which nobody has entered, is of all") {
   Table table(0, {0, 1});
   table.leave();

@@ -70,6 +70,11 @@ class Table {
     now_ += time;
     tick();
   }
+  /// The own trainer dies.
+  void lose_trainer() {
+    self_.set_trainers(now_, {}, kDigest);
+    keep();
+  }
   /// The own trainer dies and comes back without the state. Returns what is ready now.
   std::vector<TrainerPlace> restart_trainer() {
     Seat seat = seat_of(self_.self().slot);

@@ -341,6 +341,35 @@ TEST_CASE("a worker that is asked to leave while its trainer is to be started ag
   CHECK(world.last_word().starts_with("stopped on request"));
 }
 
+TEST_CASE(
+    "all are asked to leave while the worker with the files starts its trainer again: it does") {
+  World world(1, 2);
+  world.extra = {"STUB_REPORT_MS=20"};
+  const std::string pid_file = world.directory + "/0";
+  const auto first = world.start("idle:" + pid_file);
+  const auto second = world.join_as(1, "idle:" + world.directory + "/1");
+  REQUIRE(world.wait_for_report([](const ProgressReport& report) {
+    return report.slot == 0 && report.members == std::vector<int>{0, 1};
+  }));
+  // The first is started at once, and each after it later.
+  for (const char* starts : {"0", "1", "2"}) {
+    CAPTURE(starts);
+    const pid_t trainer = read_pid(pid_file);
+    std::filesystem::remove(pid_file);
+    std::filesystem::resize_file(world.directory + "/log", 0);
+    ::kill(trainer, SIGKILL);
+    REQUIRE(world.wait_for_log("a trainer died and is started again"));
+  }
+  for (const auto* worker : {first.get(), second.get()}) worker->kill(SIGTERM);
+  const pid_t again = read_pid(pid_file);
+  CHECK(world.wait_for_log("\"stop\":true"));
+  CHECK(::kill(again, 0) == 0);  // it is in the view that stops all
+  for (const pid_t trainer : {again, read_pid(world.directory + "/1")}) ::kill(trainer, SIGKILL);
+  for (const auto* worker : {first.get(), second.get()}) {
+    CHECK(test::wait_for_end(worker->pid()));
+  }
+}
+
 TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
   World world;
   world.extra = {"STUB_STOP_MS=50"};
