@@ -1,8 +1,9 @@
-// A trainer as the simulation's world sees it, and what is in store for it.
+// A trainer as the simulation's world sees it, what is in store for it, and the membership that all are told.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/clock.h"
 #include "tests/recovery/files.h"
@@ -50,6 +51,21 @@ struct Trainer {
   bool has_made_step_in(std::int64_t epoch) const {
     return entered_epoch == epoch && last_step > entered_step;
   }
+};
+
+/// A fault that waits for its message: the one behind `left` others from the same place.
+struct Trap {
+  std::size_t place = 0;
+  MessageFault fault = MessageFault::kLate;
+  std::uint64_t left = 0;
+};
+
+/// What the sentinels have agreed on.
+struct Round {
+  std::int64_t epoch = 0, urgent_epoch = 0;
+  bool stop = false;
+  std::vector<int> members;  ///< by rank
+  MonoTime since{};
 };
 
 }  // namespace muster::sim

@@ -29,21 +29,6 @@ constexpr milliseconds kConnecting{2'000};
 /// Whoever may leave has at most so many states after that: all may have stood still before them.
 constexpr int kLastStates = 5;
 
-/// A fault that waits for its message: the one behind `left` others from the same place.
-struct Trap {
-  std::size_t place = 0;
-  MessageFault fault = MessageFault::kLate;
-  std::uint64_t left = 0;
-};
-
-/// What the sentinels have agreed on.
-struct Round {
-  std::int64_t epoch = 0, urgent_epoch = 0;
-  bool stop = false;
-  std::vector<int> members;  ///< by rank
-  MonoTime since{};
-};
-
 class World final : public WireWorld, public SeatWorld {
  public:
   World(std::uint64_t seed, const Lessons& lessons, std::string directory, bool is_loud)
