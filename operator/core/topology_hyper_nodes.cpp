@@ -1,5 +1,6 @@
 // Volcano's HyperNodes: a tree that names its members, by name, label or pattern.
 #include <algorithm>
+#include <bitset>
 #include <optional>
 #include <set>
 
@@ -12,7 +13,7 @@ namespace muster::core {
 namespace hyper {
 
 struct Atom {
-  std::vector<bool> admits = std::vector<bool>(256, false);
+  std::bitset<256> admits;
   bool may_miss = false, may_repeat = false;
 };
 
@@ -132,32 +133,50 @@ Result<Pattern> read_pattern(const std::string& text) {
   return pattern;
 }
 
-/// Follows every way through the pattern at once, so that no text takes long.
-bool finds(const Pattern& pattern, const std::string& text) {
+/// Some of a pattern's atoms, or what is behind the last.
+using Atoms = std::bitset<kMaxPatternBytes + 1>;
+
+/// Follows every way through the pattern at once, so that no text takes long. `looked_at` rises by
+/// the characters of the text that it takes to tell.
+bool finds(const Pattern& pattern, const std::string& text, std::int64_t& looked_at) {
   const std::size_t count = pattern.atoms.size();
-  // here[i]: the atoms before i are matched. `in` says that atom i may go on repeating.
-  std::vector<bool> here(count + 1, false), repeating(count + 1, false);
-  const auto reach = [&](std::vector<bool>& set, std::size_t i) {
+  std::size_t at = 0;
+  // Of the names of nodes nearly all begin otherwise than what a pattern is anchored with.
+  if (pattern.from_start) {
+    for (; at < count && !pattern.atoms[at].may_miss && !pattern.atoms[at].may_repeat; ++at) {
+      ++looked_at;
+      if (at == text.size() || !pattern.atoms[at].admits[byte_of(text[at])]) return false;
+    }
+  }
+  // here[i]: the atoms before i are matched. `repeating`: those that may go on.
+  Atoms here, repeating;
+  const auto reach = [&](Atoms& set, std::size_t i) {
     for (; !set[i]; ++i) {
       set[i] = true;
       if (i == count || !pattern.atoms[i].may_miss) break;
     }
   };
-  for (std::size_t at = 0; at <= text.size(); ++at) {
-    if (at == 0 || !pattern.from_start) reach(here, 0);
+  if (pattern.from_start) reach(here, at);
+  for (;; ++at) {
+    if (!pattern.from_start) reach(here, 0);
     if (here[count] && (!pattern.to_end || at == text.size())) return true;
-    if (at == text.size()) break;
+    if (at == text.size() || (here.none() && repeating.none())) return false;
+    ++looked_at;
     const unsigned c = byte_of(text[at]);
-    std::vector<bool> next(count + 1, false), again(count + 1, false);
+    Atoms next, again;
     for (std::size_t i = 0; i < count; ++i) {
       if ((!here[i] && !repeating[i]) || !pattern.atoms[i].admits[c]) continue;
       reach(next, i + 1);
       if (pattern.atoms[i].may_repeat) again[i] = true;
     }
-    here = std::move(next);
-    repeating = std::move(again);
+    here = next;
+    repeating = again;
   }
-  return false;
+}
+
+bool finds(const Pattern& pattern, const std::string& text) {
+  std::int64_t looked_at = 0;
+  return finds(pattern, text, looked_at);
 }
 
 // ---- The tree
@@ -321,7 +340,7 @@ struct HyperNodes::Known {
   std::map<std::string, ByValue> by_label;
   std::vector<std::pair<int, const hyper::Pattern*>> patterns;
   std::map<std::string, std::set<int>> by_name;  ///< of the nodes asked for until now
-  std::int64_t names_matched = 0;
+  std::int64_t names_matched = 0, characters_looked_at = 0;
 };
 
 /// HyperNodes whose patterns find the name: of a name the same however often a node comes or says
@@ -333,7 +352,7 @@ const std::set<int>& HyperNodes::Known::found_by_name(const std::string& name) {
   if (!is_new) return found->second;
   ++names_matched;
   for (const auto& [index, pattern] : patterns) {
-    if (finds(*pattern, name)) found->second.insert(index);
+    if (finds(*pattern, name, characters_looked_at)) found->second.insert(index);
   }
   return found->second;
 }
@@ -376,6 +395,7 @@ HyperNodes::HyperNodes(HyperNodes&&) noexcept = default;
 HyperNodes& HyperNodes::operator=(HyperNodes&&) noexcept = default;
 HyperNodes::~HyperNodes() = default;
 std::int64_t HyperNodes::names_matched() const { return known_->names_matched; }
+std::int64_t HyperNodes::characters_looked_at() const { return known_->characters_looked_at; }
 
 Result<HyperNodes> HyperNodes::read(const std::vector<Json>& objects) {
   if (objects.size() > kMaxHyperNodes) {

@@ -61,6 +61,8 @@ class HyperNodes {
   Result<HyperNodeTree> tree(const std::vector<const api::Node*>& nodes);
   /// Names of nodes that were held against all patterns until now.
   std::int64_t names_matched() const;
+  /// And how many of their characters that took, with each pattern.
+  std::int64_t characters_looked_at() const;
 
  private:
   struct Known;

@@ -193,6 +193,10 @@ BREAKAGES = [
              "      if (admits(*member, node.meta.name, &node.meta.labels)) found.insert(index);\n", "      found.insert(index);\n", "test_placement"),
     Breakage("with each label that changes all names are held against all patterns", "operator/core/topology_hyper_nodes.cpp",
              "  if (!is_new) return found->second;\n", "", "test_placement"),
+    Breakage("a pattern looks at all of each name, however it begins", "operator/core/topology_hyper_nodes.cpp",
+             "  if (pattern.from_start) {\n    for (; at < count &&", "  if (pattern.from_start) {\n    for (; false && at < count &&", "test_placement"),
+    Breakage("a name that begins as a pattern does is found whatever follows", "operator/core/topology_hyper_nodes.cpp",
+             "  if (pattern.from_start) reach(here, at);\n", "  if (pattern.from_start) reach(here, count);\n", "test_placement"),
     Breakage("what HyperNodes said before is read on", "operator/runtime/topology_book.cpp", "  if (changed) reader_.reset();\n", "", "sim_seeds"),
     # Money
     Breakage("a budget is not looked at again while nothing costs anything", SPENDING,

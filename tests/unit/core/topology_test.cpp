@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "common/file.h"
 #include "common/rng.h"
@@ -509,12 +510,71 @@ TEST_CASE("patterns find what Go's regexp finds") {
   CHECK_FALSE(finds("^[^a-c]+$", "xbz"));
   CHECK(finds("", "anything"));
   CHECK(finds("^[a-]$", "-"));
+  CHECK(finds("^rack-000-node-[0-9]+$", "rack-000-node-17"));
+  CHECK_FALSE(finds("^rack-000-node-[0-9]+$", "rack-001-node-17"));
+  CHECK(finds("^ab", "abc"));
+  CHECK_FALSE(finds("^abc", "ab"));
+  CHECK(finds("^ab$", "ab"));
+  CHECK_FALSE(finds("^ab$", "abb"));
+  CHECK(finds("^ab+$", "abb"));
+  CHECK(finds("^$", ""));
+  CHECK_FALSE(finds("^$", "a"));
   // Exponential for those who go back and try again.
   CHECK_FALSE(finds("^a*a*a*a*a*a*a*a*a*a*a*a*b$", std::string(250, 'a')));
   for (const std::string wrong : {"[", "[z-a]", "a{3}", "a|b", "(a)", "\\w", "*", "a**", "\\"}) {
     CHECK_FALSE(matches_pattern(wrong, "a"));
   }
   CHECK_FALSE(matches_pattern(std::string(257, 'a'), "a"));
+}
+
+TEST_CASE("over random patterns: found is what the standard library finds") {
+  Rng rng(test::seed());
+  const auto pick = [&](std::vector<std::string> of) { return of[rng.below(of.size())]; };
+  int found = 0;
+  for (int round = 0; round < test::tries(3000); ++round) {
+    std::string pattern = pick({"", "^"}), text;
+    for (std::uint64_t atoms = rng.below(6); atoms > 0; --atoms) {
+      pattern +=
+          pick({"a", "b", "a", "b", ".", "[ab]", "[^a]"}) + pick({"", "", "", "*", "+", "?"});
+    }
+    pattern += pick({"", "$"});
+    for (std::uint64_t all = rng.below(8); all > 0; --all) text += pick({"a", "b", "c"});
+    const auto is_found = matches_pattern(pattern, text);
+    REQUIRE(is_found);
+    CAPTURE(pattern);
+    CAPTURE(text);
+    CHECK(*is_found == std::regex_search(text, std::regex(pattern)));
+    found += *is_found ? 1 : 0;
+  }
+  CHECK(found > test::tries(300));
+  CHECK(found < test::tries(2700));
+}
+
+TEST_CASE("a pattern that says how names begin looks no further at those that begin otherwise") {
+  constexpr int kRacks = 50, kNodes = 200;
+  std::vector<Json> racks;
+  const auto rack = [](int i) { return "rack-" + std::to_string(100 + i); };
+  for (int i = 0; i < kRacks; ++i) {
+    racks.push_back(
+        hyper_node(rack(i), 1, Json::array({with_name_like("^" + rack(i) + "-node-[0-9]+$")})));
+  }
+  auto read = HyperNodes::read(racks);
+  REQUIRE(read);
+  std::vector<api::Node> nodes;
+  for (int i = 0; i < kNodes; ++i) {
+    nodes.push_back(labelled(rack(i % kRacks) + "-node-" + std::to_string(i), {}));
+  }
+  std::vector<const api::Node*> all;
+  for (const api::Node& node : nodes) all.push_back(&node);
+  const auto tree = read->tree(all);
+  REQUIRE(tree);
+  for (int i = 0; i < kNodes; ++i) {
+    const auto& path = tree->paths.at(nodes[static_cast<std::size_t>(i)].meta.name);
+    CHECK(path.back().value == rack(i % kRacks));
+  }
+  const auto begins = static_cast<std::int64_t>(rack(0).size());
+  const auto longest = static_cast<std::int64_t>(rack(0).size() + std::string("-node-199").size());
+  CHECK(read->characters_looked_at() <= kNodes * (kRacks * begins + longest));
 }
 
 TEST_CASE("over random labels: the tree is whole, and the order of the nodes changes nothing") {
