@@ -222,3 +222,27 @@ TEST_CASE("where nodes stand is asked only for jobs that may write how far they 
   CHECK(fixture.planned.works.size() == 20);
   CHECK(times_remade(metrics) == 2);
 }
+
+TEST_CASE("a stranger's pod of the name of a place frees it for nobody") {
+  test::JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  const std::string placed = test::JobsFixture::job("a", "1", "8", R"({"membershipEpoch": 1,
+      "targetWorkers": 1, "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})");
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {placed});
+  loop.step();
+  const auto made = fixture.planned.actions_on<core::CreatePod>("a");
+  REQUIRE(made.size() == 1);
+  Json pod = api::to_json(made.front()->pod);
+  pod["metadata"]["uid"] = "u-pod";
+  SUBCASE("of nobody") { pod["metadata"].erase("ownerReferences"); }
+  SUBCASE("of another job that had its name") {
+    pod["metadata"]["ownerReferences"][0]["uid"] = "u-other";
+    pod["spec"].erase("affinity");
+  }
+  fixture.carry_out();
+  fixture.list(api::Kind::kPod, {dump_json(pod)});
+  fixture.list(api::Kind::kTrainingJob, {placed, test::JobsFixture::job("b", "1", "8")});
+  loop.step();
+  for (const std::string& nodes : fixture.planned.places_of("b")) CHECK(nodes.empty());
+}
