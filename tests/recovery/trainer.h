@@ -1,4 +1,4 @@
-// A trainer as the simulation's world sees it, what is in store for it, and the membership that all are told.
+// A trainer as the simulation's world sees it, what is in store for it, and the membership agreed.
 #pragma once
 
 #include <cstdint>
