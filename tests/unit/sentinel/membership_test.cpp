@@ -14,7 +14,7 @@
 
 using namespace muster;
 using namespace muster::sentinel;
-using test::Entering, test::kDigest, test::kEpoch, test::kPlain, test::knows_newcomer, test::leaves,
+using test::Entering, test::kDigest, test::kEpoch, test::kPlain, test::knows_newcomer,
     test::Newcomer, test::seat_of, test::Table, test::trainers_of, test::unheard, test::view_of;
 
 TEST_CASE("who has promised takes nothing of an older ballot") {
