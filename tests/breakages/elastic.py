@@ -544,6 +544,10 @@ BREAKAGES = [
              "next.stop = next.stop || is_late || !lacks_files(next);", "next.stop = true;", "test_sentinel"),
     Breakage("the worker with the files does not start its trainer again for those who stop", "worker/sentinel/sentinel.cpp",
              "  if (spares_untold_) return;\n", "", "test_sentinel"),
+    Breakage("who hears of its leave with a later view is cut off", MEMBERSHIP,
+             "  return view_.base != before.epoch ||\n         std::any_of(", "  return std::any_of(", "test_sentinel"),
+    Breakage("who has left tells newcomers that they count", MEMBERSHIP,
+             "  if (is_out_) return false;\n", "", "test_sentinel"),
     # The wire
     Breakage("a frame of another epoch is taken", TCP,
              "header->session != connection.session || header->epoch != epoch_", "header->session != connection.session",

@@ -318,6 +318,9 @@ void Membership::send_beats() {
 
 bool Membership::may_be_told(WorkerId id) const {
   if (find_seat(view_, id) == nullptr || holds(view_.previous, id)) return true;
+  // Who has left, and skipped views, had no seat in the one before this: those who had decide
+  // without it, and it cannot tell whom of them the others hear.
+  if (is_out_) return false;
   // A newcomer learns that it counts only when all who counted before know it: else those who do
   // could die, and the others decide without it. One who is silent to us for long cannot think any
   // more that we lived with it in the old view until we died.
@@ -378,15 +381,20 @@ void Membership::adopt(MonoTime now, const View& view) {
   if (is_member_) {
     outputs_.emplace_back(Decided{view_});
   } else if (was_member) {
-    const bool is_left =
-        is_leaving_ &&
-        std::any_of(view_.departed.begin(), view_.departed.end(), [this](const Departure& gone) {
-          return gone.id == self_.id && gone.fate == Fate::kLeft;
-        });
-    is_out_ = is_left;
-    if (is_left) outputs_.emplace_back(Decided{view_});
-    if (!is_left) become_newcomer(now);
+    is_out_ = is_leaving_ && may_have_left(before);
+    if (is_out_) outputs_.emplace_back(Decided{view_});
+    if (!is_out_) become_newcomer(now);
   }
+}
+
+/// Where views were skipped, none tells how this worker has come out, but its trainers are out one
+/// way or the other: the others await them in the step under way, unless something urgent has ended
+/// that, which they are told, too.
+bool Membership::may_have_left(const View& before) const {
+  return view_.base != before.epoch ||
+         std::any_of(view_.departed.begin(), view_.departed.end(), [this](const Departure& gone) {
+           return gone.id == self_.id && gone.fate == Fate::kLeft;
+         });
 }
 
 /// The trainers of one who has left make the step under way with the others, and all leave it once

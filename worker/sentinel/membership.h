@@ -218,6 +218,7 @@ class Membership {
   void handle(MonoTime now, const Message& message, const Refusal& refusal);
   void handle(MonoTime now, const Message& message, const Commit& commit);
   void adopt(MonoTime now, const View& view);
+  bool may_have_left(const View& before) const;
   void follow(const View& view);
   void note_arrivals(const View& before);
   void note_leavers(const View& before);

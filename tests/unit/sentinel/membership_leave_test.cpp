@@ -122,6 +122,38 @@ TEST_CASE("who has left hears of later views as long as its trainers train, and 
   CHECK(table.sent<Promise>(1).empty());
 }
 
+TEST_CASE("who hears of its leave only with a view after it has left all the same") {
+  Table table(2, {0, 1, 2});
+  View later = view_of(kEpoch + 2, {0, 1, 9});
+  later.base = kEpoch + 1;
+  later.previous = {{0, 0}, {1, 0}};
+  SUBCASE("as it wished") {
+    table.leave();
+    table.say(0, Commit{later}, later.epoch);
+    REQUIRE(table.told<Decided>().size() == 1);
+    CHECK(table.told<Decided>()[0].view == later);
+    CHECK(table.told<Fenced>().empty());
+    // It was none of those who decided that, and cannot know that all of them know it.
+    table.outputs.clear();
+    table.pass(milliseconds(1'500), {{9, kPlain}});
+    CHECK(table.sent<Commit>(9).empty());
+  }
+  SUBCASE("and has not asked for it") {
+    table.say(0, Commit{later}, later.epoch);
+    CHECK(table.told<Decided>().empty());
+    CHECK(table.told<Fenced>().size() == 1);
+  }
+  SUBCASE("and it skipped none, and was not heard") {
+    table.leave();
+    View next = view_of(kEpoch + 1, {0, 1});
+    next.base = kEpoch;
+    next.departed = {{{2, 0}, Fate::kSilent}};
+    table.say(0, Commit{next}, next.epoch);
+    CHECK(table.told<Decided>().empty());
+    CHECK(table.told<Fenced>().size() == 1);
+  }
+}
+
 TEST_CASE("who has the files stays for a while, in which others may be asked to stop, too") {
   for (const bool are_all_asked : {false, true}) {
     CAPTURE(are_all_asked);

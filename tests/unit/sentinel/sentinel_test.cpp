@@ -400,6 +400,9 @@ TEST_CASE("a worker that is to leave and was cut off meanwhile has left, and say
         [&](const ProgressReport& report) { return report.slot == 0 && report.members == slots; });
   };
   REQUIRE(trains({0, 1, 2}));
+  // It knows that, too: else it would skip a view, and not know how it has come out.
+  REQUIRE(world.wait_for_report(
+      [](const ProgressReport& report) { return report.slot == 2 && report.members.size() == 3; }));
   third->kill(SIGSTOP);
   REQUIRE(trains({0, 1}));
   third->kill(SIGTERM);
