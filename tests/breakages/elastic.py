@@ -548,6 +548,9 @@ BREAKAGES = [
              "  return view_.base != before.epoch ||\n         std::any_of(", "  return std::any_of(", "test_sentinel"),
     Breakage("who has left tells newcomers that they count", MEMBERSHIP,
              "  if (is_out_) return false;\n", "", "test_sentinel"),
+    Breakage("each that joins has those wait longer who are to leave", MEMBERSHIP,
+             "  if (std::ranges::any_of(view_.departed, has_left)) leaves_since_.reset();\n", "  leaves_since_.reset();\n",
+             "test_sentinel"),
     # The wire
     Breakage("a frame of another epoch is taken", TCP,
              "header->session != connection.session || header->epoch != epoch_", "header->session != connection.session",

@@ -355,8 +355,10 @@ void Membership::adopt(MonoTime now, const View& view) {
   round_max_ = 0;
   held_off_since_.clear();
   not_before_ = adopted_ = now;
-  leaves_since_ = joins_since_ = start_since_ = broken_since_ = std::nullopt;
-  overtaken_since_.reset();
+  joins_since_ = start_since_ = broken_since_ = overtaken_since_ = std::nullopt;
+  // While others come one after the other, those who are asked to leave have not for ever.
+  const auto has_left = [](const Departure& gone) { return gone.fate == Fate::kLeft; };
+  if (std::ranges::any_of(view_.departed, has_left)) leaves_since_.reset();
   count_evictions(now);
   // Workers are replaced as long as a job lasts: of those who are gone nothing is kept.
   std::erase_if(peers_, [this, now](const auto& entry) {

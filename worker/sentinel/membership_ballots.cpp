@@ -159,6 +159,7 @@ void Membership::send_accepts(MonoTime now) {
 void Membership::drive(MonoTime now) {
   if (!is_leading(now)) {
     proposal_.reset();
+    leaves_since_.reset();
     return;
   }
   const Wish wish = make_wish(now);

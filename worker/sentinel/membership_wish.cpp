@@ -190,7 +190,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   if (is_turbulent || now - *leaves_since_ < gather) return;
   if (!is_held_without_leavers(next)) {
     // Without them nobody holds the state: first another must, and if none comes, all stop.
-    next.stop = next.stop || now - *leaves_since_ >= options_.holder;
+    next.stop = next.stop || now - std::max(*leaves_since_, adopted_) >= options_.holder;
     return;
   }
   std::erase_if(next.seats, [&](const Seat& seat) {

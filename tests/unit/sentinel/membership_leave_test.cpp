@@ -1,6 +1,7 @@
 // Workers that leave on their own wish, as the membership of one of the others sees it.
 #include <doctest/doctest.h>
 
+#include <map>
 #include <vector>
 
 #include "tests/unit/sentinel/membership_table.h"
@@ -28,6 +29,29 @@ TEST_CASE("newcomers do not come in the view in which somebody leaves") {
   CHECK(slots_of(view) == std::vector<int>{0, 1});
   CHECK(view.departed == std::vector<Departure>{{{2, 0}, Fate::kLeft}});
   CHECK(view.urgent_epoch < view.epoch);
+}
+
+TEST_CASE("who is asked to leave does not wait longer because others join meanwhile") {
+  Table table(0, {0, 1, 2});
+  table.enter(kEpoch);
+  const Table::Tweak leaves_and_knows = [](Beat& beat) {
+    leaves(beat);
+    beat.newcomers = {{3, 0}};
+  };
+  table.pass(milliseconds(400), {{1, kPlain}, {2, leaves}});
+  table.pass(milliseconds(175), {{1, knows_newcomer(3)}, {2, leaves_and_knows}, {3, kPlain}});
+  table.promise(1);
+  table.accept(1);
+  REQUIRE(slots_of(table.self().view()) == std::vector<int>{0, 1, 2, 3});
+  table.epoch = table.self().view().epoch;
+  table.outputs.clear();
+  const std::map<int, Table::Tweak> all = {{1, kPlain}, {2, leaves}, {3, kPlain}};
+  table.pass(milliseconds(400), all);
+  CHECK(table.sent<Prepare>(1).empty());
+  table.pass(milliseconds(100), all);
+  for (const int slot : {1, 3}) table.promise(slot);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  CHECK(slots_of(table.sent<Accept>(1)[0].view) == std::vector<int>{0, 1, 3});
 }
 
 namespace {
