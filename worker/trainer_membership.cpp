@@ -173,7 +173,7 @@ Status TrainerMembership::cannot_connect(std::int64_t epoch, const Error& error)
   if (error.code() == ErrorCode::kAborted) return {};  // told before, or overtaken
   log_warning("the next membership cannot be connected",
               {{"epoch", epoch}, {"error", error.message()}});
-  channel_.send_broken({epoch, {}});
+  channel_.send_broken({epoch});
   return {};
 }
 
@@ -217,7 +217,7 @@ Result<std::unique_ptr<comm::Communicator>> TrainerMembership::connect(const eng
 
 void TrainerMembership::broken(std::int64_t epoch, const Error& why) {
   log_warning("training stands still", {{"epoch", epoch}, {"error", why.message()}});
-  channel_.send_broken({epoch, {}});
+  channel_.send_broken({epoch});
 }
 
 void TrainerMembership::entered(const engine::Entry& entry) {

@@ -70,9 +70,8 @@ struct ReadyWire {
 
 struct BrokenWire {
   Kind kind = Kind::kBroken;
-  std::uint32_t count = 0;
+  std::uint32_t unused = 0;
   std::int64_t epoch = 0;
-  std::array<std::int32_t, BrokenMessage::kMaxLost> lost{};
 };
 
 struct EnteredWire {
@@ -162,8 +161,6 @@ std::vector<std::byte> encode_one(const ReadyMessage& message) {
 std::vector<std::byte> encode_one(const BrokenMessage& message) {
   BrokenWire wire;
   wire.epoch = message.epoch;
-  wire.count = static_cast<std::uint32_t>(std::min(message.lost.size(), BrokenMessage::kMaxLost));
-  std::copy_n(message.lost.begin(), wire.count, wire.lost.begin());
   return bytes_of(wire);
 }
 
@@ -261,9 +258,7 @@ std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, 
     return ReadyMessage{get_text(wire.outline), get_text(wire.contents)};
   }
   if (kind == Kind::kBroken && size == sizeof(BrokenWire)) {
-    const auto wire = read_wire<BrokenWire>(bytes);
-    if (wire.count > BrokenMessage::kMaxLost) return std::nullopt;
-    return BrokenMessage{wire.epoch, {wire.lost.begin(), wire.lost.begin() + wire.count}};
+    return BrokenMessage{read_wire<BrokenWire>(bytes).epoch};
   }
   if (kind == Kind::kEntered && size == sizeof(EnteredWire)) {
     const auto wire = read_wire<EnteredWire>(bytes);

@@ -83,9 +83,7 @@ struct ReadyMessage {
 
 /// The communicator of `epoch` cannot go on.
 struct BrokenMessage {
-  static constexpr std::size_t kMaxLost = 64;
   std::int64_t epoch = 0;
-  std::vector<int> lost;  ///< ranks of that view whose connection broke; may be empty
 };
 
 /// In place of a step: the process makes none until the rest of its copy of the model is there.

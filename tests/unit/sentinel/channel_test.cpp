@@ -116,8 +116,7 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   REQUIRE(pair);
   ChannelWriter writer(pair->writer);
   writer.send_ready({std::string(64, 'd'), std::string(64, 'c')});
-  BrokenMessage broken{7, std::vector<int>(100, 3)};
-  writer.send_broken(broken);
+  writer.send_broken({7});
   writer.send_entered({8, 41, 5, 1'000'000, 0.25, std::string(1'000, 'r')});
   const auto ready = receive(pair->reader);
   REQUIRE((ready && *ready));
@@ -126,7 +125,6 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   const auto lost = receive(pair->reader);
   REQUIRE((lost && *lost));
   CHECK(std::get<BrokenMessage>(**lost).epoch == 7);
-  CHECK(std::get<BrokenMessage>(**lost).lost == std::vector<int>(BrokenMessage::kMaxLost, 3));
   const auto entered = receive(pair->reader);
   REQUIRE((entered && *entered));
   CHECK(std::get<EnteredMessage>(**entered).epoch == 8);
