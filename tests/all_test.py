@@ -92,6 +92,16 @@ class AllTest(unittest.TestCase):
         self.assertIn("0 s are left of MUSTER_TEST_SECONDS, and it may take 1200", tests.Totals.skipped[1])
         self.assertTrue(tests.is_time_for("nodes", 1200))
 
+    def test_a_program_that_asan_does_not_run_whole_is_also_run_as_it_is_installed(self):
+        with mock.patch.object(tests.Options, "chosen", ["unit", "asan"]):
+            left_to_asan = tests.for_asan_alone()
+        self.assertTrue(left_to_asan)
+        self.assertFalse(left_to_asan & set(tests.ASAN_ARGUMENTS))
+        self.assertLessEqual(left_to_asan, set(tests.ASAN_TESTS))
+        for chosen in (["unit"], ["asan"], ["cluster", "asan"]):
+            with mock.patch.object(tests.Options, "chosen", chosen):
+                self.assertEqual(tests.for_asan_alone(), set())
+
     def test_each_failure_is_told_again_without_the_products_log(self):
         said = [f"said {n}" for n in range(20)]
         mixed = [line for one in said for line in (one, LOG, "25: " + LOG)] + [LOG] * 500
