@@ -124,15 +124,18 @@ void Membership::put_off_joiners(View& next) const {
     if (before == nullptr || !holds(before->trainers, one)) return false;
     return view_.stop || is_in(seat.id, one);
   };
-  const auto is_any_in = [&](const Seat& seat) {
-    return std::any_of(seat.trainers.begin(), seat.trainers.end(),
-                       [&](const TrainerPlace& one) { return stays(seat, one); });
+  const auto staying = [&](const Seat& seat) {
+    return std::count_if(seat.trainers.begin(), seat.trainers.end(),
+                         [&](const TrainerPlace& one) { return stays(seat, one); });
   };
+  const auto is_any_in = [&](const Seat& seat) { return staying(seat) > 0; };
   if (std::none_of(next.seats.begin(), next.seats.end(), is_any_in)) return;
   std::erase_if(next.seats,
                 [this](const Seat& seat) { return find_seat(view_, seat.id) == nullptr; });
   for (Seat& seat : next.seats) {
-    if (next.stop && seat.id.slot == 0 && !is_any_in(seat)) continue;
+    // Of a split model each part is needed. Once all stop, those who save wait for nobody.
+    const std::ptrdiff_t needed = view_.stop ? 1 : seat.processes;
+    if (next.stop && seat.id.slot == 0 && staying(seat) < needed) continue;
     std::erase_if(seat.trainers, [&](const TrainerPlace& one) { return !stays(seat, one); });
   }
 }
@@ -155,11 +158,11 @@ bool Membership::is_held_without_leavers(const View& next) const {
   return stays || (comes && !leaves);
 }
 
-/// Whether nobody could save if all stopped now: others train, and slot 0 has no trainer, but may
-/// be starting one.
+/// Whether nobody might be able to save if all stopped now: others train, and slot 0 lacks a
+/// trainer, which may be the only one of slot 0 with its part of the model, but may be starting it.
 bool Membership::lacks_files(const View& next) const {
   const Seat* const files = find_slot(next, 0);
-  if (files == nullptr || !ready_of(*files).empty()) return false;
+  if (files == nullptr || std::ssize(ready_of(*files)) >= files->processes) return false;
   return std::any_of(next.seats.begin(), next.seats.end(),
                      [](const Seat& seat) { return seat.id.slot != 0 && !seat.trainers.empty(); });
 }

@@ -300,6 +300,46 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a stop waits for each trainer of slot 0, as one may have a part of the model alone") {
+  for (const bool comes : {false, true}) {
+    CAPTURE(comes);
+    Table table(0, {0, 1, 2});
+    View split = view_of(kEpoch + 1, {0, 1, 2});
+    split.base = kEpoch;
+    split.previous = {{0, 0}, {1, 0}, {2, 0}};
+    split.seats[0].processes = 2;
+    split.seats[0].trainers.push_back({1, 1, 2'100});
+    table.say(1, Commit{split}, split.epoch);
+    table.epoch = split.epoch;
+    table.enter(split.epoch);
+    // The second one has died.
+    table.pass(milliseconds(50), {{1, kPlain}, {2, kPlain}});
+    table.promise(1);
+    table.accept(1);
+    table.epoch = table.self().view().epoch;
+    REQUIRE(table.epoch > split.epoch);
+    std::vector<TrainerPlace> expected = seat_of(0).trainers;
+    REQUIRE(trainers_of(table.self().view(), 0) == expected);
+    table.enter(table.epoch);
+    table.outputs.clear();
+    table.leave();
+    const std::map<int, Table::Tweak> all = {{1, leaves}, {2, leaves}};
+    table.pass(milliseconds(2'900), all);
+    CHECK(table.sent<Prepare>(1).empty());
+    if (comes) {
+      expected.push_back({1, 2, 2'101});
+      table.have_trainers(expected);
+    }
+    table.pass(milliseconds(comes ? 50 : 200), all);
+    table.promise(1);
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    const View view = table.sent<Accept>(1)[0].view;
+    CHECK(view.stop);
+    CHECK(trainers_of(view, 0) == expected);
+    CHECK(trainers_of(view, 1) == seat_of(1).trainers);
+  }
+}
+
 TEST_CASE("a stop at a start, which nobody has entered, is of all") {
   Table table(0, {0, 1});
   table.leave();

@@ -70,11 +70,13 @@ class Table {
     now_ += time;
     tick();
   }
-  /// The own trainer dies.
-  void lose_trainer() {
-    self_.set_trainers(now_, {}, kDigest);
+  /// These of the own trainers are ready.
+  void have_trainers(const std::vector<TrainerPlace>& ready) {
+    self_.set_trainers(now_, ready, kDigest);
     keep();
   }
+  /// The own trainer dies.
+  void lose_trainer() { have_trainers({}); }
   /// The own trainer dies and comes back without the state. Returns what is ready now.
   std::vector<TrainerPlace> restart_trainer() {
     Seat seat = seat_of(self_.self().slot);
