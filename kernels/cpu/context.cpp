@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -76,16 +75,16 @@ float* Scratch::reserve(std::size_t count) {
 // - Nobody sleeps through the end: a round is published after it was opened and `stop` after it was
 //   set, each with a new number of `round`, which is what a thread waits for.
 //
-// `mutex` also guards the decisions to sleep; `round` and `inside` are atomics so that a thread can
-// spin without it.
+// Threads sleep on the two atomics themselves: no operation waits for a lock that a thread holds
+// which has just been woken and has no processor. What is notified of is changed before, and both
+// are sequentially consistent, so that who finds nobody asleep was seen by who falls asleep next.
+// Only the caller sleeps on `inside`, and only the thread that brings kClosed wakes it.
 struct Context::Impl {
   /// Of `inside` while no round is open, plus those that still are inside of the last one: below
   /// the negative of any number of threads.
   static constexpr int kClosed = -(1 << 20);
 
-  std::mutex mutex;
-  std::condition_variable work;
-  std::condition_variable done;
+  std::mutex mutex;  // of `error`
   std::atomic<unsigned> round{0};
   std::atomic<std::size_t> next{0};
   std::atomic<int> inside{kClosed};
@@ -121,8 +120,7 @@ struct Context::Impl {
       if (round.load(std::memory_order_acquire) != seen) return round.load();
       relax();
     }
-    std::unique_lock lock(mutex);
-    work.wait(lock, [&] { return round.load(std::memory_order_acquire) != seen; });
+    round.wait(seen);
     return round.load();
   }
 
@@ -139,10 +137,7 @@ struct Context::Impl {
   }
 
   void leave() {
-    if (inside.fetch_sub(1, std::memory_order_acq_rel) != kClosed + 1) return;
-    // The lock orders this against the caller that is about to sleep.
-    const std::lock_guard lock(mutex);
-    done.notify_one();
+    if (inside.fetch_sub(1) == kClosed + 1) inside.notify_one();
   }
 
   void worker(std::size_t thread) {
@@ -157,11 +152,8 @@ struct Context::Impl {
   }
 
   void publish() {
-    {
-      const std::lock_guard lock(mutex);
-      round.fetch_add(1, std::memory_order_release);
-    }
-    work.notify_all();
+    round.fetch_add(1);
+    round.notify_all();
   }
 
   void open(std::size_t count, Task function, void* of_function) {
@@ -182,8 +174,7 @@ struct Context::Impl {
       if (inside.load(std::memory_order_acquire) == kClosed) return;
       relax();
     }
-    std::unique_lock lock(mutex);
-    done.wait(lock, [&] { return inside.load(std::memory_order_acquire) == kClosed; });
+    for (int now = inside.load(); now != kClosed; now = inside.load()) inside.wait(now);
   }
 };
 
