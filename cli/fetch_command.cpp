@@ -36,11 +36,6 @@ constexpr std::array kHopeless{"InvalidImageName",     "ErrImageNeverPull",
                                "ImagePullBackOff",     "CreateContainerConfigError",
                                "CreateContainerError", "RunContainerError"};
 
-struct ModelFile {
-  std::string path;  ///< which it is to have
-  std::string part;  ///< where it lies now
-};
-
 class Fetch {
  public:
   Fetch(Kubectl& kubectl, const FetchOptions& options) : kubectl_(kubectl), options_(options) {}
@@ -61,7 +56,7 @@ class Fetch {
   Status copy_once(FetchedFiles& files);
   Status stream_archive(TarReader& archive, const std::vector<std::string>& names);
   Status check(FetchedFiles& files);
-  Result<std::string> check_model(const ModelFile& model);
+  Result<std::string> check_model(FetchedFiles& files, const FetchedFiles::File& model);
   std::string why_of_another(const FetchedFiles& files) const;
   void delete_ended();
   void delete_pod();
@@ -221,11 +216,9 @@ Status Fetch::copy() {
   }
 }
 
-/// What cannot be the job's is kept under a name that nobody takes for it.
-Error set_aside(const ModelFile& model, const std::string& why) {
-  const std::string refused = model.path + ".refused";
-  ::rename(model.part.c_str(), refused.c_str());
-  return Error(ErrorCode::kCorrupt, refused + ": " + why).with_exit_code(codes::kCheckpoint);
+Error set_aside(FetchedFiles& files, const FetchedFiles::File& model, const std::string& why) {
+  return Error(ErrorCode::kCorrupt, files.set_aside(model) + ": " + why)
+      .with_exit_code(codes::kCheckpoint);
 }
 
 /// Of a checkpoint, where its manifest was fetched with it.
@@ -240,14 +233,15 @@ std::string Fetch::why_of_another(const FetchedFiles& files) const {
 }
 
 /// What there is to be told of the model beside its name.
-Result<std::string> Fetch::check_model(const ModelFile& model) {
+Result<std::string> Fetch::check_model(FetchedFiles& files, const FetchedFiles::File& model) {
   if (plan_.model_sha256.empty()) return std::string();
-  const auto hash = hash_of_parameters(model.part);
+  const auto hash = hash_of_parameters(files.path_of(model));
   if (!hash && hash.error().code() != ErrorCode::kCorrupt) return hash.error();
   if (!hash || *hash != plan_.model_sha256) {
-    return set_aside(model, (hash ? "its parameters have the SHA-256 " + *hash
-                                  : std::string("it is no safetensors file")) +
-                                "; the job's status says " + plan_.model_sha256);
+    return set_aside(files, model,
+                     (hash ? "its parameters have the SHA-256 " + *hash
+                           : std::string("it is no safetensors file")) +
+                         "; the job's status says " + plan_.model_sha256);
   }
   return "; its parameters have the SHA-256 of the job's status, " + *hash;
 }
@@ -263,11 +257,10 @@ Status Fetch::check(FetchedFiles& files) {
                                            job_.spec.training->checkpoint->volume_claim_name)
         .with_exit_code(codes::kNoCheckpoint);
   }
-  const ModelFile file_of_model{output() + "/" + model->name, files.path_of(*model)};
   if (const std::string why = why_of_another(files); !why.empty()) {
-    return set_aside(file_of_model, "is of another job with the same claim: " + why);
+    return set_aside(files, *model, "is of another job with the same claim: " + why);
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::string verdict, check_model(file_of_model));
+  MUSTER_ASSIGN_OR_RETURN(const std::string verdict, check_model(files, *model));
   MUSTER_RETURN_IF_ERROR(files.keep());
   for (const FetchedFiles::File& file : files.files()) {
     print(printable(output() + "/" + file.name) + "  " + grouped(file.bytes) + " bytes\n");

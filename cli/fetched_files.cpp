@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "cli/files.h"
+#include "common/contract.h"
 #include "common/file.h"
 #include "common/sha256.h"
 
@@ -89,19 +90,38 @@ std::string FetchedFiles::path_of(const File& file) const {
 Status FetchedFiles::keep() {
   for (const File& file : files_) {
     const std::string path = directory_ + "/" + file.name;
-    if (::rename(path_of(file).c_str(), path.c_str()) != 0) {
-      return place_error(path, "rename", errno);
+    struct stat info{};
+    const bool is_there = ::lstat(path.c_str(), &info) == 0;
+    if (is_there && S_ISDIR(info.st_mode)) return place_error(path, "rename", EISDIR);
+  }
+  // A new model beside old files would be taken for all that there is.
+  for (const bool takes_model : {false, true}) {
+    for (const File& file : files_) {
+      if (file.name.ends_with(contract::kModelFile) != takes_model) continue;
+      const std::string path = directory_ + "/" + file.name;
+      if (::rename(path_of(file).c_str(), path.c_str()) != 0) {
+        return place_error(path, "rename", errno);
+      }
     }
   }
   is_kept_ = true;
   return {};
 }
 
+std::string FetchedFiles::set_aside(const File& file) {
+  const std::string part = path_of(file), refused = directory_ + "/" + file.name + ".refused";
+  if (::rename(part.c_str(), refused.c_str()) == 0) return refused;
+  spared_ = part;
+  return part;
+}
+
 void FetchedFiles::drop() {
   if (file_) ::unlink(path_of(current_).c_str());
   file_.reset();
   if (is_kept_) return;
-  for (const File& file : files_) ::unlink(path_of(file).c_str());
+  for (const File& file : files_) {
+    if (path_of(file) != spared_) ::unlink(path_of(file).c_str());
+  }
 }
 
 Result<std::string> hash_of_parameters(const std::string& path) {

@@ -34,8 +34,12 @@ class FetchedFiles final : public TarSink {
   const std::vector<File>& files() const { return files_; }
   /// Where one of files() lies until keep().
   std::string path_of(const File& file) const;
-  /// Gives files() their names, in the place of what has them. Errors: kIo.
+  /// Gives files() their names, in the place of what has them, to the model last: none where a
+  /// directory has one of the names. Errors: kIo.
   Status keep();
+  /// One of files() that cannot be the job's is kept under a name that nobody takes for it, or if
+  /// it cannot have that, where it lies. Returns its path.
+  std::string set_aside(const File& file);
   bool has_enough() const { return has_enough_; }
 
  private:
@@ -46,6 +50,7 @@ class FetchedFiles final : public TarSink {
   std::vector<File> files_;
   bool has_enough_ = false;
   bool is_kept_ = false;
+  std::string spared_;  ///< a path that is not removed
   UniqueFd file_;
   File current_;
 };
