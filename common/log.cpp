@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <memory>
@@ -16,6 +17,7 @@ namespace muster {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 1024;
+constexpr int kReaderPatienceMs = 1'000;
 
 void append_escaped(std::string& out, std::string_view text) {
   const bool cut = text.size() > kMaxTextBytes;
@@ -82,11 +84,16 @@ LogState& state() {
   return instance;
 }
 
-/// Asks and writes under the stream's own lock: another thread may be about to fill its pipe.
+/// A reader that is late is waited for, without the stream's lock; one that was waited for in vain
+/// is not until it takes a line again. Asks once more and writes under the lock: another thread may
+/// be about to fill the pipe.
 void write_unless_full(spdlog::level::level_enum level, const std::string& line) {
+  static std::atomic<bool> is_stuck{false};
   pollfd out{STDERR_FILENO, POLLOUT, 0};
+  const bool had_room = ::poll(&out, 1, is_stuck ? 0 : kReaderPatienceMs) == 1;
   ::flockfile(stderr);
-  if (::poll(&out, 1, 0) == 1) state().logger->log(level, line);
+  is_stuck = !had_room || ::poll(&out, 1, 0) != 1;
+  if (!is_stuck) state().logger->log(level, line);
   ::funlockfile(stderr);
 }
 

@@ -15,7 +15,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 /// What a line does where the reader of stderr takes nothing more.
 enum class OnStillReader {
   kWaits,
-  /// It is left out; of one that a pipe might take in parts only, the fields are.
+  /// It is left out after a second, and then at once until the reader goes on; of one that a pipe
+  /// might take in parts only, the fields are.
   kDrops,
 };
 

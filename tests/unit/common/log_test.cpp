@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <string>
@@ -105,6 +106,34 @@ TEST_CASE("a reader that stands still is not waited for where lines may be left 
     configure_log(LogLevel::kInfo, {}, OnStillReader::kDrops);
     alarm(10);  // ends whoever waits
     log_info("nobody reads this");
+  });
+  CHECK(ended.status == 0);
+}
+
+TEST_CASE("no line is left out for a reader that is late") {
+  constexpr int kLines = 2'000;  // more than a pipe holds
+  const Ended ended = in_a_process([] {
+    int ends[2];
+    if (pipe(ends) != 0) _exit(1);
+    const pid_t reader = fork();
+    if (reader == 0) {
+      close(ends[1]);
+      int lines = 0;
+      char buffer[16'384];
+      for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0; usleep(10'000)) {
+        lines += static_cast<int>(std::count(buffer, buffer + n, '\n'));
+      }
+      _exit(lines == kLines ? 0 : 1);
+    }
+    close(ends[0]);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    configure_log(LogLevel::kInfo, {}, OnStillReader::kDrops);
+    for (int i = 0; i < kLines; ++i) log_info("a line of many", {{"number", i}});
+    close(STDERR_FILENO);
+    int status = 1;
+    waitpid(reader, &status, 0);
+    _exit(status == 0 ? 0 : 1);
   });
   CHECK(ended.status == 0);
 }
