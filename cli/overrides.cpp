@@ -76,12 +76,14 @@ Status apply_override(const std::string& assignment, Json& manifest) {
   Json* list = nullptr;  // where `at` is an item of one: that list
   std::size_t place = 0;
   std::string so_far;
-  for (const auto& [part, is_bracketed] : parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [part, is_bracketed] = parts[i];
+    const bool takes_out = text.empty() && i + 1 == parts.size();
     const auto index = index_of(part);
     if (at->is_null()) *at = is_bracketed && index ? Json::array() : Json::object();
     list = nullptr;
     if (at->is_array()) {
-      if (!index || *index > at->size()) {
+      if (!index || *index > at->size() || (takes_out && *index == at->size())) {
         return bad_assignment(assignment, so_far + " is a list of " + std::to_string(at->size()) +
                                               "; \"" + part + "\" is no index in it");
       }

@@ -46,8 +46,8 @@ TEST_CASE("--set replaces one value, typed as YAML") {
 TEST_CASE("--set makes a list by its first item, and takes an item out") {
   Json json = manifest();
   for (const char* assignment :
-       {"spec.worker.tolerations[0].key=a", "spec.worker.env[1].name=B", "spec.worker.env[0]=",
-        "spec.worker.env[1]=", "metadata.labels[team]=x", "metadata.annotations.0=y"}) {
+       {"spec.worker.tolerations[0].key=a", "spec.worker.env[1].name=B",
+        "spec.worker.env[0]=", "metadata.labels[team]=x", "metadata.annotations.0=y"}) {
     const Status applied = apply_override(assignment, json);
     REQUIRE_MESSAGE(applied, applied.error().message());
   }
@@ -75,6 +75,10 @@ TEST_CASE("a --set that cannot be meant is refused as usage") {
        "dots, as in spec.worker.count"},
       {"spec.worker.env[2].name=B",
        "--set spec.worker.env[2].name=B: spec.worker.env is a list of 1; \"2\" is no index in it"},
+      {"spec.worker.env[1]=",
+       "--set spec.worker.env[1]=: spec.worker.env is a list of 1; \"1\" is no index in it"},
+      {"spec.worker.args[0]=",
+       "--set spec.worker.args[0]=: spec.worker.args is a list of 0; \"0\" is no index in it"},
       {"spec.worker.args[1]=b",
        "--set spec.worker.args[1]=b: spec.worker.args is a list of 0; \"1\" is no index in it"},
       {"spec.worker.env.x=1",
