@@ -310,9 +310,9 @@ void tell_state(JobStory& story, const api::TrainingJob& job, WallTime now) {
   }
   if (status.conditions.empty()) return tell_unattended(story, job, now);
   const Condition* admitted = status.condition("Admitted");
-  // One that lost its places says why it starts again for as long as it waits for others.
+  // One that lost its places says why it starts again; what keeps it from that is told first.
   const bool waits = admitted != nullptr && admitted->status == "False" &&
-                     admitted->reason == contract::reason::kGangWaiting;
+                     admitted->reason != contract::reason::kRestarting;
   if (const auto* restarting = if_true(status, "Restarting"); restarting != nullptr && !waits) {
     return tell_restarting(story, job, *restarting, now);
   }

@@ -153,6 +153,9 @@ TEST_CASE("who starts again says how long it waits for places, and how long it s
   job.status.conditions[2].reason = "GangWaiting";
   job.status.conditions[2].message = "2nd in queue research: its quota is kept for team/first";
   CHECK(told() == "Waiting for 5h: 2nd in queue research: its quota is kept for team/first.");
+  job.status.conditions[2].reason = "QuotaExceeded";
+  job.status.conditions[2].message = "exceeded quota: pods";
+  CHECK(told() == "Waiting for 5h: Exceeded quota: pods.");
   job.status.conditions = {
       {"Running", "False", "GangScheduled", "the gang has its places", 1, lost},
       {"Admitted", "True", "GangScheduled", "1 worker on n (1)", 1, later}};
