@@ -73,9 +73,12 @@ std::optional<Json> integer(int line, std::string_view text) {
   }
   if (base == 0) return std::nullopt;
   if (base == 10 && digits.size() > 1 && digits[0] == '0') {
-    throw Refusal{line, std::string(text) +
-                            " begins with 0: kubectl reads that as octal, YAML 1.2 as decimal; "
-                            "write it without the 0, as 0o..., or in quotes"};
+    if (!all_digits(digits, "01234567")) {
+      throw Refusal{line, std::string(text) +
+                              " begins with 0 and is no octal number; write it without the 0, or "
+                              "in quotes"};
+    }
+    base = 8;
   }
   const std::string signed_digits = (negative ? "-" : "") + std::string(digits);
   const auto value = number<std::int64_t>(signed_digits, base);

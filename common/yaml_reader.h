@@ -19,9 +19,9 @@ struct YamlBounds {
   std::string_view what = "manifest";  ///< the file's kind, for sentences
 };
 
-/// Parses one document. An integer that begins with 0, as 010 does, is refused: kubectl means
-/// another one by it. `name` stands in front of errors, as "NAME:LINE:". Errors: kInvalid with
-/// exit code kInvalidSpec; they quote no value, except for keys, tags and plain numbers.
+/// Parses one document. An integer that begins with 0 is octal, as to kubectl, and refused if it
+/// has an 8 or a 9. `name` stands in front of errors, as "NAME:LINE:". Errors: kInvalid with exit
+/// code kInvalidSpec; they quote no value, except for keys, tags and plain numbers.
 Result<nlohmann::json> parse_yaml(std::string_view text, const std::string& name,
                                   const YamlBounds& bounds = {});
 

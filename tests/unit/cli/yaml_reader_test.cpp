@@ -141,12 +141,19 @@ TEST_CASE("what is no manifest is refused with the line") {
                    "b: 2\n") == "job.yaml:2: holds a control character; YAML is text");
 }
 
-TEST_CASE("a number that kubectl reads as another one is refused") {
-  for (const char* number : {"010", "007", "00", "-08", "+064"}) {
+TEST_CASE("a number that begins with 0 is octal, as to kubectl, or refused") {
+  for (const auto& [number, value] :
+       {std::pair("0400", 256), std::pair("010", 8), std::pair("-010", -8), std::pair("+064", 52),
+        std::pair("007", 7), std::pair("00", 0)}) {
+    CAPTURE(number);
+    const auto read = parse_yaml("a: " + std::string(number), "job.yaml");
+    REQUIRE_MESSAGE(read, read.error().message());
+    CHECK(*read == Json{{"a", value}});
+  }
+  for (const char* number : {"08", "-08", "0190"}) {
     CHECK(refusal_of("a: 1\nb: " + std::string(number)) ==
           "job.yaml:2: " + std::string(number) +
-              " begins with 0: kubectl reads that as octal, YAML 1.2 as decimal; write it without "
-              "the 0, as 0o..., or in quotes");
+              " begins with 0 and is no octal number; write it without the 0, or in quotes");
   }
 }
 
@@ -239,7 +246,7 @@ TEST_CASE("a file may be JSON, also with characters that are two of its escapes"
   // What is neither is told of as the YAML that it may have been meant to be.
   for (const auto& [text, sentence] :
        {std::pair("{a: 1, a: 2}", ":1: the key \"a\" stands here twice"),
-        std::pair("{\"a\": 010}", ":1: 010 begins with 0"),
+        std::pair("{\"a\": 018}", ":1: 018 begins with 0"),
         std::pair("{\"a\": 1", ":1: ")}) {
     REQUIRE(write_file_atomically(file, text));
     const auto refused = read_yaml_file(file);
