@@ -82,8 +82,9 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
 /// In words; empty: there are none. They stay in the manifest: what starts a worker goes by them.
 std::string about_env_from(const api::TrainingJobSpec& spec) {
   if (!spec.worker.pod_fields.contains("envFrom")) return "";
-  return "spec.worker.envFrom is ignored: a local run has no ConfigMaps and Secrets; its workers "
-         "have the variables that `muster run` was started with";
+  return "spec.worker.envFrom is replaced by the variables that `muster run` was started with: a "
+         "local "
+         "run has no ConfigMaps and Secrets";
 }
 
 /// In words, and out of the manifest, what runs before workers.

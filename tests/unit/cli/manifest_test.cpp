@@ -187,10 +187,10 @@ TEST_CASE("a local run has the environment of its shell in place of ConfigMaps a
       load_job(directory.path + "/job.yaml", {"spec.worker.envFrom=[{secretRef: {name: s}}]"});
   REQUIRE_MESSAGE(job, job.error().message());
   REQUIRE(job->notes.size() == 1);
-  CHECK(
-      job->notes[0] ==
-      "spec.worker.envFrom is ignored: a local run has no ConfigMaps and Secrets; its workers have "
-      "the variables that `muster run` was started with");
+  CHECK(job->notes[0] ==
+        "spec.worker.envFrom is replaced by the variables that `muster run` was started with: a "
+        "local "
+        "run has no ConfigMaps and Secrets");
   // Whoever starts a worker knows by it where its variables come from.
   CHECK(job->manifest["spec"]["worker"].contains("envFrom"));
 }
