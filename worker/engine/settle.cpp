@@ -463,14 +463,14 @@ Status Trainer::save_copy(StateSource* source) {
   });
 }
 
-/// Likewise. Those who give shards hear of each piece anyway.
-Status Trainer::save_in_place(StateSource* source) {
+/// Likewise. `tells`: others wait, and are told of each piece.
+Status Trainer::save_in_place(StateSource* source, bool tells) {
   return write_checkpoint(false, [&] {
     const OptimizerState& own = optimizer_->state();
     std::optional<SummedState> in_memory;
     if (source == nullptr) in_memory.emplace(parameters_, own, agreed_sum(), hooks_.on_alive);
     WatchedSource watched(source != nullptr ? *source : *in_memory,
-                          [this] { return before_piece(!is_sharded()); });
+                          [this, tells] { return before_piece(tells); });
     return store_->save(standing_.step, own, watched);
   });
 }
@@ -542,7 +542,7 @@ Status Trainer::save_before_leaving() {
   const Status saved = is_of_many ? save_with_others() : save_alone();
   if (saved || !is_owner() || !is_of_files(saved.error())) return saved;
   // It goes all the same: those who wait for its word see that, and go over without it.
-  tell_unsaved(saved.error());
+  tell_unsaved(saved.error(), standing_.step);
   return {};
 }
 
@@ -555,24 +555,18 @@ Status Trainer::save_with_others() {
 Status Trainer::save_alone() {
   MUSTER_RETURN_IF_ERROR(record_step());
   if (const Status finite = check_finite(); !finite) {
-    tell_unsaved(finite.error());  // the others find it at their next checkpoint
+    tell_unsaved(finite.error(), standing_.step);  // the others find it at their next checkpoint
     return {};
   }
   MUSTER_RETURN_IF_ERROR(at(point::kCheckpoint));
   await_save();
   standing_.checkpoint_step = newest_checkpoint();
-  return write_checkpoint(false, [this]() -> Status {
-    const OptimizerState& own = optimizer_->state();
-    SummedState state(parameters_, own, agreed_sum(), hooks_.on_alive);
-    WatchedSource watched(state, [this] { return before_piece(false); });
-    return store_->save(standing_.step, own, watched);
-  });
+  return save_in_place(nullptr, false);
 }
 
-void Trainer::tell_unsaved(const Error& error) const {
-  log_warning(
-      "the checkpoint before a planned leave was not written",
-      {{"step", standing_.step}, {"error", error.message()}, {"path", config_.checkpoint_path}});
+void Trainer::tell_unsaved(const Error& error, std::int64_t step) const {
+  log_warning("the checkpoint before a planned leave was not written",
+              {{"step", step}, {"error", error.message()}, {"path", config_.checkpoint_path}});
 }
 
 /// Those who have a part of the state take part, until it is read. Who does not write learns of an
@@ -580,7 +574,9 @@ void Trainer::tell_unsaved(const Error& error) const {
 Status Trainer::begin_save() {
   save_begun_ = told_at_ = clock_.mono_now();
   const auto write = [this](StateSource* source) {
-    return saves_beside_ && !is_end(standing_) ? save_copy(source) : save_in_place(source);
+    // Those who give shards hear of each piece anyway.
+    return saves_beside_ && !is_end(standing_) ? save_copy(source)
+                                               : save_in_place(source, !is_sharded());
   };
   if (is_sharded() || (is_split() && rank() == owner())) {
     return with_whole(true, [&](StateSource& source) { return write(&source); });

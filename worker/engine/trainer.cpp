@@ -117,7 +117,7 @@ Result<TrainingSummary> Trainer::run() {
 /// What it says last knows of a checkpoint that it has begun, however long the disk takes.
 TrainingSummary Trainer::leave() {
   await_save();
-  if (const Status saved = saver_.result(); !saved) tell_unsaved(saved.error());
+  if (const Status saved = saver_.result(); !saved) tell_unsaved(saved.error(), saver_.step());
   result_ = summary();
   result_.left = true;
   return result_;

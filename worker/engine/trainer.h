@@ -232,7 +232,7 @@ class Trainer {
   Status save_before_leaving();
   Status save_with_others();
   Status save_alone();
-  void tell_unsaved(const Error& error) const;
+  void tell_unsaved(const Error& error, std::int64_t step) const;
   Status begin_save();
   Status write_checkpoint(bool is_beside, const std::function<Status()>& write);
   /// What the owner says of the checkpoint that it has begun last, or of the model.
@@ -254,7 +254,7 @@ class Trainer {
   std::optional<std::uint64_t> agreed_sum() const;
   Status read_copy(StateSource& source, Saver::Copy& copy);
   Status save_copy(StateSource* source);
-  Status save_in_place(StateSource* source);
+  Status save_in_place(StateSource* source, bool tells);
   Status tell_under_way(bool is_group_at_it);
   Status before_piece(bool tells);
   Status write_model();
