@@ -46,7 +46,7 @@ class Model {
   /// What a model of so many rows takes, and all that its passes need beside values and gradients,
   /// of a context with so many threads. But for table_bytes().
   static std::size_t bytes(const ModelShape& shape, std::size_t rows_max, Activations activations,
-                           int threads = 1);
+                           int threads);
   /// What its passes with gradients take where a model has its embedding and its head, one table
   /// for both: a gradient of it for each logical rank of a batch, but for the first one of each
   /// node.

@@ -85,7 +85,10 @@ int Trainer::ranks_most(int own) const {
 std::size_t Trainer::rows_evaluated() const {
   if (!config_.has_test) return 0;
   std::size_t rows = std::max<std::size_t>(1, kEvaluationTargets / train_.targets);
-  while (rows > 1 && Model::bytes(whole_, rows, activations()) > kEvaluationBytes) rows /= 2;
+  constexpr int kOfAny = 1;  // threads: processes may have different numbers of them
+  while (rows > 1 && Model::bytes(whole_, rows, activations(), kOfAny) > kEvaluationBytes) {
+    rows /= 2;
+  }
   return rows;
 }
 

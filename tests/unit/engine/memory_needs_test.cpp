@@ -81,7 +81,7 @@ TEST_CASE("activations are foreseen to the byte") {
       const ModelShape shape = ModelShape::gpt({3, 2, 32, 16}, 256);
       const Model model(shape, rows, context, activations);
       // And a token, a label, a loss and a hit of each position.
-      CHECK(Model::bytes(shape, rows, activations) == model.arena_bytes() + rows * 16 * 16);
+      CHECK(Model::bytes(shape, rows, activations, 1) == model.arena_bytes() + rows * 16 * 16);
     }
   }
 }
@@ -138,7 +138,7 @@ TEST_CASE("activations of a slice are foreseen to the byte") {
       for (const std::size_t slices : {2, 4}) {
         const ModelShape shape = ModelShape::gpt({3, 4, 32, 18}, 256).slice(slices, 1);
         const Model model(shape, rows, context, activations);
-        CHECK(Model::bytes(shape, rows, activations) == model.arena_bytes() + rows * 18 * 16);
+        CHECK(Model::bytes(shape, rows, activations, 1) == model.arena_bytes() + rows * 18 * 16);
       }
     }
   }
@@ -153,7 +153,7 @@ TEST_CASE("of a block a slice keeps its own share, and of the stream its rows wi
         const ModelShape whole = ModelShape::gpt({layers, heads, width, positions}, 256);
         const std::size_t end = whole.layers().size();
         const ModelShape part = stages == 1 ? whole : whole.cut(1, end - 2);
-        return Model::bytes(part.slice(slices, 0), rows, activations);
+        return Model::bytes(part.slice(slices, 0), rows, activations, 1);
       };
       return (bytes(9) - bytes(5)) / 4;
     };
@@ -184,16 +184,16 @@ TEST_CASE("the gradients of a table that a head shares are foreseen, one for eac
     const auto own = static_cast<std::size_t>(count_ranks(nodes));
     CHECK((own == ranks) == (processes == 1));
     // The first rank of each node makes its gradient where the node's sum is.
-    CHECK(needs(16) == Model::bytes(shape, own * share.rows_per_rank, Activations::kKept) +
+    CHECK(needs(16) == Model::bytes(shape, own * share.rows_per_rank, Activations::kKept, 1) +
                            (own - nodes.size()) * table);
-    CHECK(needs(2) == Model::bytes(shape, 2 * share.rows_per_rank, Activations::kKept) + table);
-    CHECK(needs(1) == Model::bytes(shape, share.rows_per_rank, Activations::kKept));
+    CHECK(needs(2) == Model::bytes(shape, 2 * share.rows_per_rank, Activations::kKept, 1) + table);
+    CHECK(needs(1) == Model::bytes(shape, share.rows_per_rank, Activations::kKept, 1));
     // In slices of one stage, too, each of which has a part of the table or all of it.
     const auto plan = plan_stages(shape, 1, 2);
     REQUIRE(plan.has_value());
     const ModelShape& part = plan->part(0);
     CHECK(memory_needs(config, *plan, 0, share, 2).activations ==
-          Model::bytes(part, 2 * share.rows_per_rank, Activations::kKept) +
+          Model::bytes(part, 2 * share.rows_per_rank, Activations::kKept, 1) +
               part.layers().back().out.channels * 64 * sizeof(float));
   }
 }
@@ -466,7 +466,7 @@ TEST_CASE("the first stages of a pipeline keep more micro-batches alive, the las
   const StagePlan plan = *plan_stages(shape, 4);
   const StageWork work{{{0, 16}}, 1, 2};
   const auto of_one = [&](std::size_t stage) {
-    return Model::bytes(plan.stages[stage].shape, 2, Activations::kKept);
+    return Model::bytes(plan.stages[stage].shape, 2, Activations::kKept, 1);
   };
   for (std::size_t stage = 0; stage < 3; ++stage) {
     CHECK(pass_bytes(plan, static_cast<int>(stage), work) == (4 - stage) * of_one(stage));

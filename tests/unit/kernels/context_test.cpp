@@ -38,8 +38,8 @@ void hold(int) {
 pthread_t thread_of_pool(cpu::Context& context) {
   pthread_t thread{};
   std::atomic<int> begun{0};
-  cpu::parallel_for(context, 2, [&](std::size_t, std::size_t index) {
-    if (index == 1) thread = pthread_self();
+  cpu::parallel_for(context, 2, [&](std::size_t, std::size_t by) {
+    if (by == 1) thread = pthread_self();
     ++begun;
     while (begun < 2) std::this_thread::yield();  // so that each has one
   });
