@@ -210,7 +210,7 @@ TEST_CASE("a queue whose spec is refused still says who waits, and has neither q
   QueuedFixture world;
   world.list(
       api::Kind::kTrainingQueue,
-      {QueuedFixture::queue("a", R"("budget": {"currency": "EUR", "amount": "1"}, "x": 1)")});
+      {QueuedFixture::queue("a", R"("budget": {"currency": "EUR", "amount": "1"}, "weight": 0)")});
   world.look();
   CHECK(world.value(R"(muster_queue_admitted_jobs{training_queue="a"})") == "2");
   const std::string page = world.metrics.render();
