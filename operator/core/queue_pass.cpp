@@ -125,10 +125,22 @@ bool QueuePass::holds_off(const Head& head, int of_queue, int queue) {
   return head.promised || (queue >= 0 && (of_queue == queue || head.lacks_nodes));
 }
 
+/// Whether anything on that node is.
+bool QueuePass::holds_off_from(int node, const Head& head, int of_queue, int queue) {
+  const bool is_line = queue >= 0 && (of_queue == queue || head.lacks_nodes);
+  return (is_line || head.promised) &&
+         (head.kept.is_on(node) || (is_line && head.elsewhere.is_on(node)));
+}
+
 /// What is kept from later jobs of a queue, or below 0 of none.
 KeptRooms QueuePass::kept_from(int queue) const {
   KeptRooms kept = kept_from_head(queue);
   kept.emplace_back(&promised_, 1);
+  if (queue < 0) return kept;
+  kept.emplace_back(&elsewhere_, 1);
+  const auto own = heads_.find(queue);
+  const bool is_summed = own == heads_.end() || own->second.lacks_nodes;
+  if (!is_summed) kept.emplace_back(&own->second.elsewhere, 1);
   return kept;
 }
 
@@ -165,9 +177,9 @@ std::string QueuePass::why_held_off(const WaitingGang& gang, int queue) {
   const Inventory& inventory = rooms_.inventory();
   const auto found = std::find_if(heads_.begin(), heads_.end(), [&](const auto& head) {
     const auto& nodes = alone.placement->node_of_slot;
-    return holds(head) && std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
-             return head.second.kept.is_on(inventory.index_of(node));
-           });
+    return std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
+      return holds_off_from(inventory.index_of(node), head.second, head.first, queue);
+    });
   });
   return found == heads_.end() ? "" : why_kept(found->second.gang->job, "the room that there is");
 }
@@ -274,25 +286,32 @@ bool QueuePass::could_ever_stand(const WaitingGang& gang) {
 }
 
 void QueuePass::add_head(int queue, Head head) {
-  head.kept = room_kept_for(head);
-  if (head.promised || head.lacks_nodes) {
-    (head.promised ? promised_ : lacking_).add(head.kept);
-  }
-  heads_.emplace(queue, std::move(head));
-}
-
-/// Where it will stand, if that is known; else on each node for as many of its least as may ever
-/// stand there.
-KeptRoom QueuePass::room_kept_for(const Head& head) {
-  const WaitingGang& gang = *head.gang;
+  const api::Resources& per_worker = head.gang->per_worker;
+  NodeCaps pods = workers_kept_for(*head.gang);
   if (head.promised && !head.promised->is_vague) {
-    NodeCaps promised(rooms_.inventory().size(), 0);
+    NodeCaps promised(pods.size(), 0);
     for (const std::string& name : head.promised->nodes) {
       const int node = rooms_.inventory().index_of(name);
       if (node >= 0) ++promised[as_index(node)];
     }
-    return {gang.per_worker, promised};
+    for (std::size_t i = 0; i < pods.size(); ++i) {
+      pods[i] = std::max<std::int64_t>(0, pods[i] - promised[i]);
+    }
+    head.elsewhere = KeptRoom(per_worker, pods);
+    pods = std::move(promised);
   }
+  head.kept = KeptRoom(per_worker, pods);
+  if (head.promised) {
+    promised_.add(head.kept);
+    if (head.lacks_nodes) elsewhere_.add(head.elsewhere);
+  } else if (head.lacks_nodes) {
+    lacking_.add(head.kept);
+  }
+  heads_.emplace(queue, std::move(head));
+}
+
+/// On each node as many of its least as may ever stand there.
+NodeCaps QueuePass::workers_kept_for(const WaitingGang& gang) {
   NodeCaps pods = at_best().fits(gang.per_worker);
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));
@@ -300,7 +319,7 @@ KeptRoom QueuePass::room_kept_for(const Head& head) {
     const bool may_stand = is_reached && !is_closed_to(gang, node);
     pods[i] = may_stand ? std::min<std::int64_t>(gang.min, pods[i]) : 0;
   }
-  return {gang.per_worker, pods};
+  return pods;
 }
 
 std::string QueuePass::why_behind(const LineTurn& turn, const WaitingGang& gang,
@@ -361,7 +380,7 @@ std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const Wa
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker, Place::kFirst);
   if (within < gang.min) return std::nullopt;
   const Head& head = heads_.at(turn.queue);
-  KeptRooms others{{&promised_, 1}, {&lacking_, 1}};
+  KeptRooms others{{&promised_, 1}, {&lacking_, 1}, {&elsewhere_, 1}};
   if (head.lacks_nodes) others.emplace_back(&head.kept, -1);
   GangVerdict started = start(turn, gang, within, others);
   if (!started.placement) return std::nullopt;
@@ -399,6 +418,8 @@ void QueuePass::next_of_line() {
     const std::int64_t quota = is_due ? within : within + workers_leaving(gang);
     Head head{&gang, quota >= gang.min,
               is_due ? make_room(turn, gang, why) : await_room(gang, turn.queue)};
+    // Before its old pods are gone it starts nowhere, and then where it is promised room.
+    if (head.promised && !is_due) head.lacks_nodes = false;
     add_head(turn.queue, std::move(head));
     ledger_.reserve(turn.queue, turn.per_worker, gang.min);
     line_.ledger_changed(turn.queue);

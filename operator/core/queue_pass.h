@@ -4,11 +4,11 @@
 // of the quota against everybody behind it and against borrowers of the cohort (queue_quota.h), and
 // on the nodes against everybody behind it; where it lacks nothing but nodes, or room is made for
 // it (queue_reclaim.h), against every queue's jobs that come later, and then also against jobs in
-// no queue. Whose room is made keeps the nodes where that will be, any other head all where it may
-// ever stand, since nobody knows which of them come free. Later jobs may start with what the head
-// cannot use: on nodes where it cannot stand, or with resources of which the head's share of the
-// node stays free; and of the same queue with what is kept for it, if they are over before it can
-// have it (queue_backfill.h).
+// no queue. It keeps all nodes where it may ever stand, since nobody knows which of them come free
+// first; only from those that it would not hold up but for the room that is made, no more than the
+// nodes where that will be. Later jobs may start with what the head cannot use: on nodes where it
+// cannot stand, or with resources of which the head's share of the node stays free; and of the same
+// queue with what is kept for it, if they are over before it can have it (queue_backfill.h).
 //
 // Of those behind a head so many are looked for a place in a pass; a line of any length costs no
 // more.
@@ -57,8 +57,9 @@ class QueuePass {
     const WaitingGang* gang = nullptr;
     bool lacks_nodes = false;                    ///< and nothing else
     std::optional<Reclaim::Promise> promised{};  ///< room is made for it
-    KeptRoom kept{};                             ///< for it
-    int tried = 0;                               ///< gangs behind it that were looked for a place
+    KeptRoom kept{};  ///< for it: where it will stand, if that is known; else where it ever may
+    KeptRoom elsewhere{};  ///< from its line, where it may start sooner than by the promise
+    int tried = 0;         ///< gangs behind it that were looked for a place
     /// KnownEnds::starts_within() of it, once somebody wanted to know.
     std::optional<std::optional<seconds>> starts_within{};
   };
@@ -72,6 +73,7 @@ class QueuePass {
   int granted(const LineTurn& turn, const WaitingGang& gang, std::int64_t within) const;
   bool is_too_far(int queue);
   static bool holds_off(const Head& head, int of_queue, int queue);
+  static bool holds_off_from(int node, const Head& head, int of_queue, int queue);
   KeptRooms kept_from(int queue) const;
   KeptRooms kept_from_head(int queue) const;
   GangVerdict place_beside_heads(const WaitingGang& gang, int queue);
@@ -88,7 +90,7 @@ class QueuePass {
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
   std::optional<Reclaim::Promise> make_room(const LineTurn& turn, const WaitingGang& gang,
                                             std::string& why);
-  KeptRoom room_kept_for(const Head& head);
+  NodeCaps workers_kept_for(const WaitingGang& gang);
   Rooms& at_best();
   bool could_ever_start(const LineTurn& turn, const WaitingGang& gang);
   bool could_ever_stand(const WaitingGang& gang);
@@ -108,6 +110,7 @@ class QueuePass {
   std::map<int, Head> heads_;
   /// Sums over heads: of those to whom room is promised, and of the others that lack nodes alone.
   KeptRoom promised_, lacking_;
+  KeptRoom elsewhere_;  ///< of those with a promise that lack nodes alone, beside that
   /// Some job has grown beyond its wish, or workers leave.
   const bool is_any_beyond_;
   int beyond_tried_ = 0;          ///< jobs that looked for what is beyond others' wishes

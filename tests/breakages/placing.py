@@ -133,6 +133,8 @@ BREAKAGES = [
              "  if (claim.head.gang.refused_for.count() > 0) return false;\n", "", "test_queue"),
     Breakage("whose room is made is not kept from who comes back before it, wherever that will be", RECLAIM,
              "head.gang.unplaced || is_any_back_before(head);", "head.gang.unplaced;", "test_queue"),
+    Breakage("who is promised room is held up by its line where it could start sooner", PASS,
+             "    head.elsewhere = KeptRoom(per_worker, pods);\n", "", "test_queue"),
     Breakage("who waits for its old pods to start again keeps nothing for that", PASS,
              "gang.wish.not_yet ? await_room(gang, -1) : take_beyond(gang, -1, gang.min)", "take_beyond(gang, -1, gang.min)", "test_queue"),
     Breakage("who starts again is in no line before its back-off is over", "operator/core/reconcile.cpp",

@@ -785,6 +785,29 @@ TEST_CASE("while room is made for a head others start on nodes where it will not
   CHECK(world.runs("high"));
 }
 
+TEST_CASE(
+    "while room is made for a head that lacks nodes alone it may still start elsewhere sooner") {
+  for (const std::string queue : {"a", "b"}) {
+    CAPTURE(queue);
+    QueueWorld world;
+    world.queues = {make_queue("a", 24), make_queue("b", 8)};
+    for (const char* name : {"n1", "n2"}) world.add_node(name, 8);
+    world.add_job("low", "a", 1, 8);
+    world.pass();
+    world.add_job("equal", "a", 1, 4).gang.turn.priority = 1;
+    world.pass();
+    world.add_job("high", "a", 2, 4).gang.turn.priority = 1;
+    CHECK(world.give_back().size() == 1);
+    world.add_job("later", queue, 1, 4);
+    CHECK(world.pass() == 0);
+    CHECK(world.why("later").find("the room that there is is kept for team/high") !=
+          std::string::npos);
+    world.end("equal");
+    world.pass();
+    CHECK(world.runs("high"));
+  }
+}
+
 TEST_CASE("while room is made for a head that others come back before all its nodes are kept") {
   QueueWorld world = lab();
   world.queues.push_back(make_queue("alone", 8));
