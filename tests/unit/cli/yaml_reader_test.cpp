@@ -246,8 +246,7 @@ TEST_CASE("a file may be JSON, also with characters that are two of its escapes"
   // What is neither is told of as the YAML that it may have been meant to be.
   for (const auto& [text, sentence] :
        {std::pair("{a: 1, a: 2}", ":1: the key \"a\" stands here twice"),
-        std::pair("{\"a\": 018}", ":1: 018 begins with 0"),
-        std::pair("{\"a\": 1", ":1: ")}) {
+        std::pair("{\"a\": 018}", ":1: 018 begins with 0"), std::pair("{\"a\": 1", ":1: ")}) {
     REQUIRE(write_file_atomically(file, text));
     const auto refused = read_yaml_file(file);
     REQUIRE_FALSE(refused);
