@@ -1,8 +1,10 @@
 #include "cli/progress_view.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 
 #include "cli/terminal_text.h"
@@ -24,10 +26,12 @@ bool is_writable(std::FILE* file, milliseconds patience) {
 
 /// Whether `piece` was taken. Asks and writes under the lock of `file`, as the log does: another
 /// thread may have filled the pipe since it was asked last.
-bool write_unless_full(std::FILE* file, std::string_view piece) {
+bool write_unless_full(std::FILE* file, const UniqueFd& terminal, std::string_view piece) {
   ::flockfile(file);
-  const bool is_taken = is_writable(file, milliseconds(0));
-  if (is_taken) {
+  bool is_taken = is_writable(file, milliseconds(0));
+  if (is_taken && terminal) {
+    is_taken = ::write(terminal.get(), piece.data(), piece.size()) >= 0 || errno != EAGAIN;
+  } else if (is_taken) {
     std::fwrite(piece.data(), 1, piece.size(), file);
     std::fflush(file);
   }
@@ -105,7 +109,7 @@ void ProgressView::write(std::string_view text) {
   while (!text.empty()) {
     const std::string_view piece = text.substr(0, kPieceBytes);
     is_stuck_ = !is_writable(file_, is_stuck_ ? milliseconds(0) : kReaderPatience) ||
-                !write_unless_full(file_, piece);
+                !write_unless_full(file_, terminal_, piece);
     if (is_stuck_) return;
     text.remove_prefix(piece.size());
   }

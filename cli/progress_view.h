@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/messages.h"
 
 namespace muster::cli {
@@ -34,7 +35,10 @@ enum class ViewMode {
 class ProgressView {
  public:
   ProgressView(std::FILE* file, ViewMode mode, const Clock& clock)
-      : file_(file), mode_(mode), clock_(clock) {}
+      : file_(file),
+        terminal_(terminal_without_waiting(::fileno(file))),
+        mode_(mode),
+        clock_(clock) {}
   ~ProgressView() { end_line(); }
   ProgressView(const ProgressView&) = delete;
   ProgressView& operator=(const ProgressView&) = delete;
@@ -52,6 +56,7 @@ class ProgressView {
   void write(std::string_view text);
 
   std::FILE* file_;
+  UniqueFd terminal_;  ///< `file_`, if that is one
   ViewMode mode_;
   const Clock& clock_;
   std::string live_;  ///< what the live line shows

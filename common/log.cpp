@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "common/clock.h"
+#include "common/file.h"
 
 namespace muster {
 namespace {
@@ -77,6 +79,7 @@ struct LogState {
   }();
   std::string always;
   OnStillReader on_still_reader = OnStillReader::kWaits;
+  UniqueFd terminal;  // where lines may be left out and stderr is one
 };
 
 LogState& state() {
@@ -93,7 +96,12 @@ void write_unless_full(spdlog::level::level_enum level, const std::string& line)
   const bool had_room = ::poll(&out, 1, is_stuck ? 0 : kReaderPatienceMs) == 1;
   ::flockfile(stderr);
   is_stuck = !had_room || ::poll(&out, 1, 0) != 1;
-  if (!is_stuck) state().logger->log(level, line);
+  if (!is_stuck && state().terminal) {
+    const std::string text = line + "\n";
+    is_stuck = ::write(state().terminal.get(), text.data(), text.size()) < 0 && errno == EAGAIN;
+  } else if (!is_stuck) {
+    state().logger->log(level, line);
+  }
   ::funlockfile(stderr);
 }
 
@@ -103,6 +111,8 @@ void configure_log(LogLevel least, std::initializer_list<LogField> always,
                    OnStillReader on_still_reader) {
   state().logger->set_level(to_spdlog(least));
   state().on_still_reader = on_still_reader;
+  const bool drops = on_still_reader == OnStillReader::kDrops;
+  state().terminal = drops ? terminal_without_waiting(STDERR_FILENO) : UniqueFd();
   state().always.clear();
   append_fields(state().always, always);
 }

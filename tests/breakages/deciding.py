@@ -491,6 +491,8 @@ BREAKAGES = [
              "digits.size() > 1 && digits[0] == '0'", "digits.size() > 19 && digits[0] == '0'", "test_cli"),
     Breakage("who reads nothing of a run's log stops its operator", "common/log.cpp",
              "is_stuck = !had_room || ::poll(&out, 1, 0) != 1;", "is_stuck = false;", "test_common"),
+    Breakage("a terminal that nobody reads stops a run", "common/file.cpp",
+             "O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC", "O_WRONLY | O_NOCTTY | O_CLOEXEC", "test_common"),
     Breakage("lines of a run's log are left out for a reader that is late", "common/log.cpp",
              "is_stuck ? 0 : kReaderPatienceMs", "0", "test_common"),
     Breakage("a run that trains again from a checkpoint is taken for one that hangs", "cli/prove_plan.cpp",

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -106,6 +107,20 @@ TEST_CASE("a reader that stands still is not waited for where lines may be left 
     configure_log(LogLevel::kInfo, {}, OnStillReader::kDrops);
     alarm(10);  // ends whoever waits
     log_info("nobody reads this");
+  });
+  CHECK(ended.status == 0);
+}
+
+TEST_CASE("a terminal that nobody reads is not waited for where lines may be left out") {
+  const Ended ended = in_a_process([] {
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    grantpt(master);
+    unlockpt(master);
+    dup2(open(ptsname(master), O_WRONLY | O_NOCTTY), STDERR_FILENO);
+    if (isatty(STDERR_FILENO) != 1) _exit(1);
+    configure_log(LogLevel::kInfo, {}, OnStillReader::kDrops);
+    alarm(20);  // ends whoever waits
+    for (int i = 0; i < 1'000; ++i) log_info("nobody reads this", {{"number", i}});
   });
   CHECK(ended.status == 0);
 }
