@@ -17,13 +17,14 @@ bool is_sooner(const LineTurn& a, const LineTurn& b) {
 }
 
 bool borrows(const LineTurn& turn, const QuotaLedger& ledger) {
-  return ledger.workers_within_nominal(turn.queue, turn.per_worker) < turn.min;
+  if (turn.adds() == 0) return ledger.borrows(turn.queue, turn.per_worker);
+  return ledger.workers_within_nominal(turn.queue, turn.per_worker) < turn.adds();
 }
 
 }  // namespace
 
 LineRank line_rank(const LineTurn& turn, const QuotaLedger& ledger) {
-  return {borrows(turn, ledger), ledger.share_with(turn.queue, turn.per_worker, turn.min)};
+  return {borrows(turn, ledger), ledger.share_with(turn.queue, turn.per_worker, turn.adds())};
 }
 
 bool comes_before(const LineTurn& a, const LineRank& of_a, const LineTurn& b,

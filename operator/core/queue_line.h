@@ -23,6 +23,11 @@ struct LineTurn {
   api::ObjectKey job;
   ResourceAmounts per_worker;
   std::int64_t min = 1;  ///< fewest workers that may start
+  /// Of its old pods, which its queue's quota counts still: it starts again when they are gone.
+  std::int64_t held = 0;
+
+  /// What it will hold more of than now.
+  std::int64_t adds() const { return min > held ? min - held : 0; }
 };
 
 /// Where a turn stands among those of other queues of its cohort, by what the ledger says now.

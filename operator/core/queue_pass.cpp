@@ -57,6 +57,8 @@ bool is_alike(const WaitingGang& a, const WaitingGang& b) {
 /// Of all that wait in queues; who waits in one that is not there, or not for it, hears so now.
 std::vector<LineTurn> QueuePass::take_turns() {
   std::vector<LineTurn> turns;
+  std::map<api::ObjectKey, const QueueHolder*> holders;
+  for (const QueueHolder& one : cluster_.holders) holders.emplace(one.job, &one);
   for (std::size_t i = 0; i < cluster_.gangs.size(); ++i) {
     const WaitingGang& gang = cluster_.gangs[i];
     if (!waits_to_start(gang)) continue;
@@ -71,6 +73,9 @@ std::vector<LineTurn> QueuePass::take_turns() {
     }
     turns.push_back({i, ledger_.index_of(gang.turn.queue), gang.turn.priority, gang.turn.created,
                      gang.job, amounts_of(gang.per_worker), gang.min});
+    const auto own = holders.find(gang.job);
+    const bool has_old = own != holders.end() && own->second->uid == gang.uid;
+    if (gang.wish.not_yet && has_old) turns.back().held = own->second->workers();
   }
   return turns;
 }
@@ -227,15 +232,6 @@ std::optional<Reclaim::Promise> QueuePass::await_room(const WaitingGang& gang, i
   auto promised = reclaim_->await_room(head);
   if (!promised && queue >= 0) reclaim_->reserve(queue, gang);
   return promised;
-}
-
-/// Of its old pods those that count against its queue's quota.
-std::int64_t QueuePass::workers_leaving(const WaitingGang& gang) const {
-  const auto& holders = cluster_.holders;
-  const auto own = std::find_if(holders.begin(), holders.end(), [&](const QueueHolder& one) {
-    return one.job == gang.job && one.uid == gang.uid;
-  });
-  return own == holders.end() ? 0 : own->workers();
 }
 
 /// For a gang that trains with fewer workers than it wishes for, and was placed so many more.
@@ -415,8 +411,7 @@ void QueuePass::next_of_line() {
                                         : why_behind(turn, gang, within, verdict.why_not);
   if (!is_behind && could_ever_start(turn, gang)) {
     const bool is_due = !gang.wish.not_yet;
-    const std::int64_t quota = is_due ? within : within + workers_leaving(gang);
-    Head head{&gang, quota >= gang.min,
+    Head head{&gang, within + turn.held >= gang.min,
               is_due ? make_room(turn, gang, why) : await_room(gang, turn.queue)};
     // Before its old pods are gone it starts nowhere, and then where it is promised room.
     if (head.promised && !is_due) head.lacks_nodes = false;

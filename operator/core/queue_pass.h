@@ -85,7 +85,6 @@ class QueuePass {
   void place_freely(const WaitingGang& gang);
   Reclaim::Head as_head(const WaitingGang& gang, int queue, QuotaLedger::Place place);
   std::optional<Reclaim::Promise> await_room(const WaitingGang& gang, int queue);
-  std::int64_t workers_leaving(const WaitingGang& gang) const;
   std::optional<Reclaim::Promise> take_beyond(const WaitingGang& gang, int queue, int most);
   void grow_into_beyond(const WaitingGang& gang, int queue, int placed);
   std::optional<Reclaim::Promise> make_room(const LineTurn& turn, const WaitingGang& gang,

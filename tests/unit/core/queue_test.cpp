@@ -580,6 +580,26 @@ TEST_CASE("a gang whose old pods still leave keeps what it will have room with, 
   }
 }
 
+TEST_CASE("by its own old pods a gang that starts again borrows nothing, and keeps its turn") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 8, "lab"), make_queue("b", 16, "lab")};
+  world.add_node("n", 8);
+  world.add_job("again", "a", 2, 4);
+  REQUIRE(world.pass() == 1);
+  // One of its pods is gone, the other still leaves.
+  QueueJob& again = world.job("again");
+  again.leaving = {again.slots.front()};
+  again.slots.clear();
+  again.gang.wish.not_yet = true;
+  world.add_job("next", "b", 1, 4);
+  CHECK(world.pass() == 0);
+  world.leave();
+  CHECK(world.pass() == 0);
+  world.job("again").gang.wish.not_yet = false;
+  world.pass();
+  CHECK(world.runs("again"));
+}
+
 TEST_CASE("nobody gives way to a gang before it may start again") {
   QueueWorld world;
   world.queues = {make_queue("a", 8)};
