@@ -529,6 +529,7 @@ void OperatorLoop::take(ApplyDone done) {
   memory.decided_places.reset();
   assumed_is_old_.insert(done.key);
   schedule_is_old_ = true;
+  drop_wish_beside_places(done.key);
   const Error& error = done.status.error();
   log_warning("a plan was not carried out", {{"job", done.key.text()}, {"error", error.message()}});
   if (done.create_delay) {
@@ -732,30 +733,6 @@ void OperatorLoop::note_refused_start(Memory& memory) const {
       now_ + std::min<seconds>(core::words::kSparedFor * (1 << doublings), kNoPreemptionMost);
 }
 
-void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot,
-                                Memory& memory) {
-  if (const int least = core::shrinks_to(snapshot); memory.shrinks_to != least) {
-    memory.shrinks_to = least;
-    schedule_is_old_ = true;
-  }
-  const auto wish = core::wanted_places(snapshot);
-  if (!wish) {
-    if (waiting_.erase(key) > 0) {
-      verdicts_.erase(key);
-      assumed_is_old_.insert(key);  // slots that waited for another place have theirs again
-      queue_book_.touch();
-    }
-    return;
-  }
-  const auto [found, is_new] = waiting_.try_emplace(key, *wish);
-  if (!is_new && found->second == *wish) return;
-  found->second = *wish;
-  verdicts_.erase(key);  // it is about another wish
-  assumed_is_old_.insert(key);
-  schedule_is_old_ = true;
-  queue_book_.touch();
-}
-
 /// Drops what was done a moment ago and only is not seen yet. After a while it is done again: names
 /// and uids make the repetition harmless, and memory alone must never hold a job up.
 void OperatorLoop::drop_repeats(core::Plan& plan, Memory& memory) const {
@@ -904,7 +881,8 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
     const auto& places = patch->status.placement;
     memory.decided_places = places;
     // A pass that sees this write comes before the look at it, and would give its room to others.
-    if (places.empty() && patch->status.is_true(std::string(core::words::kRestarting))) {
+    // Who lets go of it for others writes another phase, though it ran once.
+    if (places.empty() && patch->status.phase == core::words::kPhaseRestarting) {
       core::PlaceWish again;
       again.uid = record.meta.uid;
       again.generation = record.meta.generation;

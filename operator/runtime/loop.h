@@ -147,6 +147,7 @@ class OperatorLoop {
   void add_pods_verdict(core::JobSnapshot& snapshot, Memory& memory) const;
   void note_avoided(const core::JobSnapshot& snapshot, const core::Plan& plan, Memory& memory);
   void note_refused_start(Memory& memory) const;
+  void drop_wish_beside_places(const api::ObjectKey& key);
   void note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot, Memory& memory);
   void drop_repeats(core::Plan& plan, Memory& memory) const;
   void note_deeds(const ApplyDone& done, Memory& memory) const;

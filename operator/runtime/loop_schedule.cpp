@@ -6,6 +6,7 @@
 #include "common/contract.h"
 #include "operator/api/kueue.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/reconcile.h"
 #include "operator/runtime/loop.h"
 
 namespace muster::runtime {
@@ -373,4 +374,40 @@ void OperatorLoop::write_queues() {
   held_ = std::move(holders);
   if (options_.metrics != nullptr) options_.metrics->on_queues(queue_book_.figures());
 }
+/// A restart that could not be written: it has its places still, and would be kept room beside
+/// them.
+void OperatorLoop::drop_wish_beside_places(const api::ObjectKey& key) {
+  const auto waits = waiting_.find(key);
+  if (waits == waiting_.end() || !waits->second.not_yet) return;
+  const JobRecord* record = jobs_.find(key);
+  if (record != nullptr && !record->job.status.placement.empty()) waiting_.erase(waits);
+}
+
+void OperatorLoop::note_waiting(const api::ObjectKey& key, const core::JobSnapshot& snapshot,
+                                Memory& memory) {
+  if (const int least = core::shrinks_to(snapshot); memory.shrinks_to != least) {
+    memory.shrinks_to = least;
+    schedule_is_old_ = true;
+  }
+  const auto wish = core::wanted_places(snapshot);
+  if (!wish) {
+    if (const auto waits = waiting_.find(key); waits != waiting_.end()) {
+      // What was kept for a whole gang is for others now.
+      if (waits->second.slots.empty()) schedule_is_old_ = true;
+      waiting_.erase(waits);
+      verdicts_.erase(key);
+      assumed_is_old_.insert(key);  // slots that waited for another place have theirs again
+      queue_book_.touch();
+    }
+    return;
+  }
+  const auto [found, is_new] = waiting_.try_emplace(key, *wish);
+  if (!is_new && found->second == *wish) return;
+  found->second = *wish;
+  verdicts_.erase(key);  // it is about another wish
+  assumed_is_old_.insert(key);
+  schedule_is_old_ = true;
+  queue_book_.touch();
+}
+
 }  // namespace muster::runtime
