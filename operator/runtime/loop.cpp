@@ -728,6 +728,8 @@ void OperatorLoop::note_avoided(const core::JobSnapshot& snapshot, const core::P
 
 /// Whoever has given way for it is spared as long the first time.
 void OperatorLoop::note_refused_start(Memory& memory) const {
+  // While nobody is preempted for it, no refusal costs another one its work.
+  if (now_ < memory.preempts_from) return;
   const int doublings = std::min(memory.refused_starts++, 10);
   memory.preempts_from =
       now_ + std::min<seconds>(core::words::kSparedFor * (1 << doublings), kNoPreemptionMost);
