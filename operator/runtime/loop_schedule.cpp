@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "operator/api/kueue.h"
+#include "operator/core/elastic_policy.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/reconcile.h"
 #include "operator/runtime/loop.h"
