@@ -411,7 +411,8 @@ void QueuePass::next_of_line() {
                                         : why_behind(turn, gang, within, verdict.why_not);
   if (!is_behind && could_ever_start(turn, gang)) {
     const bool is_due = !gang.wish.not_yet;
-    Head head{&gang, within + turn.held >= gang.min,
+    const bool lacks_nodes = within + turn.held >= gang.min && gang.refused_for.count() == 0;
+    Head head{&gang, lacks_nodes,
               is_due ? make_room(turn, gang, why) : await_room(gang, turn.queue)};
     // Before its old pods are gone it starts nowhere, and then where it is promised room.
     if (head.promised && !is_due) head.lacks_nodes = false;

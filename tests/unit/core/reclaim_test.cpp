@@ -622,6 +622,21 @@ TEST_CASE(
   CHECK(taken_from(world, "low").workers == 4);
 }
 
+TEST_CASE(
+    "whose pods were refused keeps no nodes from other queues, for it lacks more than nodes") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 16), make_queue("b", 16)};
+  for (const char* name : {"n1", "n2"}) world.add_node(name, 8);
+  world.add_job("runs", "b", 1, 8);
+  world.pass();
+  world.add_job("refused", "a", 2, 8);
+  world.add_job("other", "b", 1, 8);
+  CHECK(world.pass() == 0);
+  world.job("refused").gang.refused_for = seconds(120);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("other"));
+}
+
 TEST_CASE("who waits for least times hears of those that are over first, whoever loses less") {
   QueueWorld world = lab();
   world.queues[1].least_run = seconds(600);
