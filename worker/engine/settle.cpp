@@ -330,11 +330,16 @@ void Trainer::note_record_waits(bool waits) {
   if (!waits) tell_missing_lines();
 }
 
+/// Whether the owner has not said with the step that was summed that it has written all lines.
+bool Trainer::are_lines_to_keep() const {
+  return keeps_files() && !is_recorder() && has_state_ && !(summed_tail()[kTailRecorded] > 0);
+}
+
 /// Before the state of a step is given up for that of the next: where the owner has not written its
 /// lines yet, all others keep them, too.
 Status Trainer::keep_record() {
   if (!keeps_files() || is_recorder() || !has_state_) return {};
-  if (summed_tail()[kTailRecorded] > 0) {
+  if (!are_lines_to_keep()) {
     record_.forget_lines();
     return {};
   }

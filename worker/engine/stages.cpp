@@ -183,10 +183,14 @@ Status Trainer::share_sums() {
     scale_ = 1;
   }
   // With shards all tell each other.
-  if (is_finite && !is_sharded()) {
+  const bool is_logging = is_finite && !is_sharded();
+  const auto log = [this] {
     logged_ = standing_;
     ++logged_->step;
-  }
+  };
+  // A group comes to no step by itself before its first process has kept the lines of the one
+  // before: those of others may be lost with the owner, and nobody could make them any more.
+  if (is_logging && !(is_first_in_group() && are_lines_to_keep())) log();
   MUSTER_RETURN_IF_ERROR(at(point::kLog));
   std::vector<std::array<float, kTailSize>> tails(static_cast<std::size_t>(config_.group_size()));
   tails[static_cast<std::size_t>(config_.place)] = tail_;
@@ -205,7 +209,12 @@ Status Trainer::share_sums() {
            one[kTailAheadSquared] == tails[0][kTailAheadSquared];
   });
   if (!is_same) tail_[kTailAhead] = tail_[kTailAheadSquared] = 0;
+  const bool are_lines_kept = are_lines_to_keep();  // all hear it from the first by now
   MUSTER_RETURN_IF_ERROR(keep_record());
+  if (is_logging && are_lines_kept) {
+    log();
+    MUSTER_RETURN_IF_ERROR(comm::barrier(*group_, stamp, long_deadline()));
+  }
   return is_sharded() ? Status() : at(point::kLogged);
 }
 

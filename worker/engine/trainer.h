@@ -224,6 +224,7 @@ class Trainer {
   Result<bool> is_record_written();
   void note_record_waits(bool waits);
   void tell_missing_lines();
+  bool are_lines_to_keep() const;
   Status keep_record();
   Status record_evaluation();
   void report_step();
