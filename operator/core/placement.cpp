@@ -316,8 +316,14 @@ class Search {
 
   void add_leaf(FillProblem& problem, int leaf, int branch) const {
     const Domain& one = domain_at(leaf);
-    problem.leaves.push_back({leaf, branch, one.first_node, one.nodes, room_of(leaf),
-                              leaf == problem.domain ? 0 : model_.uplink(leaf)});
+    LeafRoom made{leaf,      branch,        one.first_node,
+                  one.nodes, room_of(leaf), leaf == problem.domain ? 0 : model_.uplink(leaf)};
+    for (int node = one.first_node; node < one.first_node + one.nodes; ++node) {
+      made.most = std::max(made.most, room_.on_node[as_index(node)]);
+      if (traffic_ == nullptr || made.is_shared) continue;
+      made.is_shared = traffic_->is_used(model_.link_of(node, problem.domain));
+    }
+    problem.leaves.push_back(made);
   }
 
   FillProblem problem_of(const Candidate& one, const std::vector<int>& chosen) {
@@ -391,9 +397,7 @@ class Search {
       most_in_leaf = std::max(most_in_leaf, leaf.room);
       fastest = std::max(fastest, leaf.uplink);
       nodes += leaf.nodes;
-      for (int node = leaf.first_node; node < leaf.first_node + leaf.nodes; ++node) {
-        most_on_node = std::max(most_on_node, room_.on_node[as_index(node)]);
-      }
+      most_on_node = std::max(most_on_node, leaf.most);
     }
     if (most_on_node >= wish_.pods) return 0;
     double load = floor_of(nodes, most_on_node, model_.host_rate(problem.domain));

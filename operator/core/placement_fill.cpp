@@ -43,10 +43,12 @@ int Filler::local_cap(const FillProblem& problem, double bound) const {
   return 1 + static_cast<int>(std::min<double>(limit * (1 + 1e-12), problem.pods - 1));
 }
 
+bool Filler::minds_switches() const { return model_.has_switches() && bound_ < kNoBound; }
+
 int Filler::allowed_on(const FillProblem& problem, int node, int big_node) const {
   int fit = std::min(room_.on_node[as_index(node)], local_cap_);
   if (fit <= 0 || node == big_node) return fit;
-  if (model_.has_switches() && bound_ < kNoBound) {
+  if (minds_switches()) {
     fit = std::min(fit, problem.pods);
     while (fit > 0 && !model_.switches_allow({node, fit}, problem.pods, bound_)) --fit;
   }
@@ -64,6 +66,10 @@ int Filler::leaf_cap(const FillProblem& problem, double bound, int leaf,
                          model_.flows_within(bound, problem.pods, one.domain, one.uplink));
   }
   if (cap == 0) return 0;
+  // Mostly none of its nodes is held back, and all of its room counts.
+  if (!minds_switches() && !one.is_shared && one.most <= std::min(local_cap_, host_cap_)) {
+    return std::min(one.room, cap);
+  }
   int pods = 0;
   for (int node = one.first_node; node < one.first_node + one.nodes && pods < cap; ++node) {
     pods += allowed_on(problem, node, big.node);

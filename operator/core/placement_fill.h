@@ -18,7 +18,9 @@ struct LeafRoom {
   int branch = 0;  ///< index in FillProblem::branches
   int first_node = 0, nodes = 0;
   int room = 0;
-  double uplink = 0;  ///< bytes a second; 0 = it is the whole domain, so nothing leaves it
+  double uplink = 0;       ///< bytes a second; 0 = it is the whole domain, so nothing leaves it
+  int most = 0;            ///< of `room` on one of its nodes
+  bool is_shared = false;  ///< others use the card of one of these
 };
 
 /// One between the domain and its leaves.
@@ -82,6 +84,7 @@ class Filler {
   void tighten_last(const FillProblem& problem);
   void fill_leaf(const FillProblem& problem, const LeafRoom& leaf, int pods, int big_node,
                  std::vector<HostShare>& out);
+  bool minds_switches() const;
   int allowed_on(const FillProblem& problem, int node, int big_node) const;
   int with_own_switch(int node, std::size_t index, int pods) const;
 
