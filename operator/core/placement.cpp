@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -64,7 +65,7 @@ class LeafTable {
       : holds_(holds), branches_(branches), least_(least), leaves_(leaves) {
     for (const Holds& one : holds) longest_ = std::max(longest_, static_cast<int>(one.size()) - 1);
     const std::size_t cells = as_index(branches + 1) * as_index(leaves + 1);
-    most_.assign(cells, -1);
+    most_.assign(cells, kOutOfReach);
     most_[0] = 0;
     taken_.assign(holds.size() * cells, 0);
     for (std::size_t b = 0; b < holds.size(); ++b) add(b);
@@ -97,32 +98,62 @@ class LeafTable {
   std::size_t cell(int k, int m) const { return as_index(k) * as_index(leaves_ + 1) + as_index(m); }
 
   /// Only what the answer can rest on is filled in: so many branches as the rest can still bring to
-  /// all, on so many leaves as they can still bring to the least.
+  /// all, on so many leaves as they can still bring to the least. Of as many pods with more and
+  /// with fewer leaves of this branch those with fewer stay.
   void add(std::size_t b) {
-    std::uint16_t* taken = taken_.data() + b * most_.size();
     const Holds& holds = holds_[b];
     const int rest = static_cast<int>(holds_.size() - 1 - b);
     for (int k = std::min(branches_, static_cast<int>(b) + 1); k >= std::max(1, branches_ - rest);
          --k) {
       const int fewest = std::max(1, least_ - (branches_ - k) * longest_);
-      for (int m = std::min(leaves_, k * longest_); m >= fewest; --m) {
-        int& best = most_[cell(k, m)];
-        const int most_leaves = std::min(m, static_cast<int>(holds.size()) - 1);
-        for (int j = 1; j <= most_leaves; ++j) {
-          const int before = most_[cell(k - 1, m - j)];
-          if (before < 0 || before + holds[as_index(j)] <= best) continue;
-          best = before + holds[as_index(j)];
-          taken[cell(k, m)] = static_cast<std::uint16_t>(j);
-        }
+      const int most = std::min(leaves_, k * longest_);
+      const int most_here = std::min(most, static_cast<int>(holds.size()) - 1);
+      for (int j = 1; fewest <= most && j <= most_here; ++j) {
+        const int first = std::max(fewest, j);
+        int* taken = taken_.data() + b * most_.size() + cell(k, first);
+        raise(most_.data() + cell(k, first), taken, most_.data() + cell(k - 1, first - j),
+              most - first + 1, {holds[as_index(j)], j});
       }
     }
   }
+
+  struct Added {
+    int pods = 0, leaves = 0;
+  };
+  /// Along the numbers of leaves, where these bring more than was there. What cannot be reached
+  /// stays far below 0, whatever is added to it, so that no step branches. Four at a time, as a
+  /// compiler would with -O3.
+  static void raise(int* best, int* taken, const int* before, int count, Added added) {
+    using Four [[gnu::vector_size(16)]] = int;
+    const auto load = [](const int* from) {
+      Four four;
+      std::memcpy(&four, from, sizeof four);
+      return four;
+    };
+    int i = 0;
+    for (; i + 4 <= count; i += 4) {
+      const Four was = load(best + i), with = load(before + i) + added.pods;
+      const Four is_more = with > was;
+      const Four most = (is_more & with) | (~is_more & was);
+      const Four leaves = (is_more & added.leaves) | (~is_more & load(taken + i));
+      std::memcpy(best + i, &most, sizeof most);
+      std::memcpy(taken + i, &leaves, sizeof leaves);
+    }
+    for (; i < count; ++i) {
+      const int with = before[i] + added.pods;
+      if (with <= best[i]) continue;
+      best[i] = with;
+      taken[i] = added.leaves;
+    }
+  }
+
+  static constexpr int kOutOfReach = std::numeric_limits<int>::min() / 2;
 
   const std::vector<Holds>& holds_;
   int branches_, least_, leaves_;
   int longest_ = 0;  ///< leaves of a branch
   std::vector<int> most_;
-  std::vector<std::uint16_t> taken_;
+  std::vector<int> taken_;
 };
 
 /// A domain that holds all, and how.
