@@ -242,7 +242,7 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   wish.gpus = rooms.gpus_of(gang.per_worker);
   PodShape shape = shape_of(gang);
   shape.closed_nodes = closed;
-  const Room room = inventory.room(shape);
+  const Room& room = inventory.room(shape);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);
   if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
   int first = -1, around = -1;

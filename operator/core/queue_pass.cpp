@@ -97,10 +97,10 @@ void QueuePass::decide(const WaitingGang& gang, GangVerdict verdict) {
   // What it would have been given is taken, so that nobody else gets it in this pass.
   if (gang.wish.not_yet) verdict = {std::nullopt, kStartsAgain};
   verdict.slots = gang.wish.slots;
-  if (verdict.placement && gang.wish.slots.empty() && !gang.unplaced) {
-    rooms_.start(gang, verdict.placement->node_of_slot);
+  const auto& kept = verdicts_.insert_or_assign(gang.job, std::move(verdict)).first->second;
+  if (kept.placement && gang.wish.slots.empty() && !gang.unplaced) {
+    rooms_.start(gang, kept.placement->node_of_slot);
   }
-  verdicts_.insert_or_assign(gang.job, std::move(verdict));
 }
 
 void QueuePass::take_turn(const WaitingGang& gang) {

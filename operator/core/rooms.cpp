@@ -76,17 +76,22 @@ Inventory inventory_of(const ClusterSnapshot& cluster) {
   return inventory;
 }
 
-SendingGang sending_gang(const RunningGang& gang, const Inventory& inventory) {
+namespace {
+
+/// Of one that runs, or has just been given these nodes.
+template <typename Gang>
+SendingGang sending_from(const Gang& gang, const std::vector<std::string>& nodes,
+                         const Inventory& inventory) {
   SendingGang sending{gang.job,
                       {},
                       gang.step,
                       static_cast<int>(gang.per_worker.gpus),
                       gang.per_worker.gpu_resource,
                       gang.per_worker.cpu_millis,
-                      gang.nodes.size()};
+                      nodes.size()};
   auto& hosts = sending.hosts;
   const std::string* before = nullptr;
-  for (const std::string& name : gang.nodes) {
+  for (const std::string& name : nodes) {
     // Slots are mostly numbered node by node.
     if (before != nullptr && *before == name) {
       ++hosts.back().pods;
@@ -109,6 +114,12 @@ SendingGang sending_gang(const RunningGang& gang, const Inventory& inventory) {
   }
   hosts.resize(hosts.empty() ? 0 : last + 1);
   return sending;
+}
+
+}  // namespace
+
+SendingGang sending_gang(const RunningGang& gang, const Inventory& inventory) {
+  return sending_from(gang, gang.nodes, inventory);
 }
 
 Rooms::Rooms(const ClusterSnapshot& cluster)
@@ -200,8 +211,9 @@ std::vector<int> Rooms::distances_from(const std::set<std::string>& nodes) const
 
 const std::vector<const SendingGang*>& Rooms::sending() {
   while (sending_.size() < running_ + started_.size()) {
-    const RunningGang& gang = started_[sending_.size() - running_];
-    sending_.push_back(&own_sending_.emplace_back(sending_gang(gang, *inventory_)));
+    const Started& one = started_[sending_.size() - running_];
+    sending_.push_back(
+        &own_sending_.emplace_back(sending_from(*one.gang, *one.nodes, *inventory_)));
   }
   return sending_;
 }
@@ -263,7 +275,7 @@ GpusByJob Rooms::gpus_by_job(int node, const std::string& gpu_resource) {
 }
 
 void Rooms::start(const WaitingGang& gang, const std::vector<std::string>& nodes) {
-  started_.push_back({gang.job, nodes, gang.step, gang.per_worker});
+  started_.push_back({&gang, &nodes});
 }
 
 std::string Rooms::passed_over() const { return passed_over_text(inventory_->topology()); }
@@ -292,7 +304,12 @@ std::set<std::string> Rooms::beside(const std::set<std::string>& nodes,
 std::vector<std::string> Rooms::domains_of(const std::vector<std::string>& nodes) const {
   std::vector<int> numbers;
   numbers.reserve(nodes.size());
-  for (const std::string& name : nodes) numbers.push_back(inventory_->index_of(name));
+  const std::string* before = nullptr;
+  for (const std::string& name : nodes) {
+    const bool is_same = before != nullptr && *before == name;
+    numbers.push_back(is_same ? numbers.back() : inventory_->index_of(name));
+    before = &name;
+  }
   return domains_of(numbers);
 }
 

@@ -87,7 +87,8 @@ class Rooms {
   void keep_refusals_since(std::uint64_t version) {
     if (refused_at_ == version) refused_at_ = inventory_->version();
   }
-  /// A gang of this pass has its places.
+  /// A gang of this pass has its places. Both stay where they are for as long as anything is asked
+  /// here, for names are looked up only then.
   void start(const WaitingGang& gang, const std::vector<std::string>& nodes);
   /// Nodes that stand in one domain of the level with one of these.
   std::set<std::string> beside(const std::set<std::string>& nodes, const std::string& level) const;
@@ -99,6 +100,10 @@ class Rooms {
   std::vector<std::string> domains_of(const std::vector<int>& nodes) const;
 
  private:
+  struct Started {
+    const WaitingGang* gang = nullptr;
+    const std::vector<std::string>* nodes = nullptr;
+  };
   struct Refusal {
     WaitingGang gang;
     std::optional<NodeCaps> caps;
@@ -112,7 +117,7 @@ class Rooms {
   std::optional<Inventory::Trial> trial_;  ///< on one that is kept
   std::span<const WaitingGang> waiting_;
   std::optional<UsualSizes> gpu_sizes_, cpu_sizes_;  ///< made when first asked for
-  std::vector<RunningGang> started_;                 ///< in this pass
+  std::vector<Started> started_;                     ///< in this pass
   /// Those that run, then these, as far as somebody has asked for them.
   std::vector<const SendingGang*> sending_;
   std::deque<SendingGang> own_sending_;  ///< of these what the snapshot does not hold

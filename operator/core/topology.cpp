@@ -126,12 +126,18 @@ std::string confidence_text(Confidence confidence) {
 }
 
 std::string Topology::path_of(int domain) const {
-  std::string path;
-  for (int at = domain; at > 0; at = domains[as_index(at)].parent) {
-    const std::string& name = domains[as_index(at)].name;
-    path = path.empty() ? name : name + "/" + path;
+  const auto name_of = [&](int at) -> const std::string& { return domains[as_index(at)].name; };
+  const auto above = [&](int at) { return domains[as_index(at)].parent; };
+  while (domain > 0 && name_of(domain).empty()) domain = above(domain);
+  if (domain <= 0) return "cluster";
+  std::size_t bytes = 0;
+  for (int at = domain; at > 0; at = above(at)) bytes += name_of(at).size() + 1;
+  std::string path(bytes - 1, '/');
+  for (int at = domain; at > 0; at = above(at)) {
+    bytes -= name_of(at).size() + 1;
+    path.replace(bytes, name_of(at).size(), name_of(at));
   }
-  return path.empty() ? "cluster" : path;
+  return path;
 }
 
 std::vector<int> Topology::levels_named(const std::string& name) const {

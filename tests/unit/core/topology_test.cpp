@@ -490,6 +490,25 @@ TEST_CASE("a label that changes holds no node's name against the patterns again"
   CHECK(read->names_matched() == 2);
 }
 
+TEST_CASE("a path names all domains from the root down, but those at its end that have no name") {
+  Topology topology;
+  topology.domains.resize(5);
+  const std::vector<std::string> names{"", "a", "", "c", ""};
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    topology.domains[i].parent = static_cast<int>(i) - 1;
+    topology.domains[i].name = names[i];
+  }
+  CHECK(topology.path_of(-1) == "cluster");
+  CHECK(topology.path_of(0) == "cluster");
+  CHECK(topology.path_of(1) == "a");
+  CHECK(topology.path_of(2) == "a");
+  CHECK(topology.path_of(3) == "a//c");
+  CHECK(topology.path_of(4) == "a//c");
+  topology.domains[1].name.clear();
+  CHECK(topology.path_of(2) == "cluster");
+  CHECK(topology.path_of(3) == "//c");
+}
+
 TEST_CASE("patterns find what Go's regexp finds") {
   const auto finds = [](const std::string& pattern, const std::string& text) {
     const auto found = matches_pattern(pattern, text);
