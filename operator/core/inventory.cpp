@@ -1,6 +1,7 @@
 #include "operator/core/inventory.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/check.h"
 #include "operator/core/drain_taints.h"
@@ -436,8 +437,6 @@ void Inventory::fill(Tracked& tracked) const {
   Room& room = tracked.room;
   room.on_node.assign(topology().nodes.size(), kMaxPodsCounted);
   room.in_domain.assign(topology().domains.size(), 0);
-  room.refusal.resize(topology().nodes.size());
-  room.refused = {};
   // One array after the other: ten thousand nodes are counted anew for every new shape.
   for (const auto& [resource, amount] : tracked.needs) {
     if (resource < 0) {
@@ -446,22 +445,47 @@ void Inventory::fill(Tracked& tracked) const {
       lower_to(room.on_node, free_[as_index(resource)], amount);
     }
   }
+  refuse(tracked);
+  // A leaf's nodes are one range, and parents stand before their children.
+  const auto& domains = topology().domains;
+  for (std::size_t d = domains.size(); d-- > 0;) {
+    const Domain& one = domains[d];
+    if (one.children == 0) {
+      const auto first = room.on_node.begin() + one.first_node;
+      room.in_domain[d] = std::accumulate(first, first + one.nodes, 0);
+    }
+    if (d > 0) room.in_domain[as_index(one.parent)] += room.in_domain[d];
+  }
+}
+
+/// Why nodes do not count; none of these pods fits there.
+void Inventory::refuse(Tracked& tracked) const {
+  Room& room = tracked.room;
   const PodShape& shape = tracked.shape;
+  const std::vector<NodeRefusal>& by_class = tracked.by_class;
   const bool is_by_class = !shape.only_nodes && shape.avoid_nodes.empty() &&
                            !are_of_node(shape.node_terms) &&
                            std::none_of(shape.node_selector.begin(), shape.node_selector.end(),
                                         [&](const auto& one) { return is_own(one.first); });
-  for (std::size_t i = 0; i < topology().nodes.size(); ++i) {
-    NodeRefusal refusal = is_by_class ? tracked.by_class[as_index(facts_->class_of_node[i])]
+  const bool is_one_for_all =
+      is_by_class && shape.closed_nodes.empty() && !by_class.empty() &&
+      std::all_of(by_class.begin(), by_class.end(),
+                  [&](NodeRefusal refusal) { return refusal == by_class.front(); });
+  room.refused = {};
+  if (is_one_for_all) {
+    room.refusal.assign(size(), by_class.front());
+    room.refused[static_cast<std::size_t>(by_class.front())] = static_cast<int>(size());
+    if (by_class.front() != NodeRefusal::kNone) room.on_node.assign(size(), 0);
+    return;
+  }
+  room.refusal.resize(size());
+  for (std::size_t i = 0; i < size(); ++i) {
+    NodeRefusal refusal = is_by_class ? by_class[as_index(facts_->class_of_node[i])]
                                       : refusal_of(tracked, static_cast<int>(i));
     if (refusal == NodeRefusal::kNone && is_closed(shape, i)) refusal = NodeRefusal::kAvoided;
     ++room.refused[static_cast<std::size_t>(refusal)];
     room.refusal[i] = refusal;
     if (refusal != NodeRefusal::kNone) room.on_node[i] = 0;
-    room.in_domain[as_index(topology().leaf_of_node[i])] += room.on_node[i];
-  }
-  for (std::size_t d = topology().domains.size(); d-- > 1;) {
-    room.in_domain[as_index(topology().domains[d].parent)] += room.in_domain[d];
   }
 }
 

@@ -259,6 +259,7 @@ class Inventory {
   NodeRefusal refusal_of(const Tracked& tracked, int node) const;
   int fits(const Tracked& tracked, int node) const;
   void fill(Tracked& tracked) const;
+  void refuse(Tracked& tracked) const;
   std::map<std::string, std::string> labels_of(int node) const;
   std::string difference_at(int node, const Inventory& other) const;
 

@@ -276,6 +276,8 @@ BREAKAGES = [
              "if (one.unschedulable && shape.requests.empty()) {", "test_placement"),
     Breakage("jobs are told to bear the taint of a node that is being emptied", INVENTORY,
              "is_drain_taint(taint) ? NodeRefusal::kEmptied : NodeRefusal::kTainted", "NodeRefusal::kTainted", "test_core"),
+    Breakage("nodes that are all refused have room in their domains", INVENTORY,
+             "    if (by_class.front() != NodeRefusal::kNone) room.on_node.assign(size(), 0);\n", "", "test_placement"),
     Breakage("what was tried is still counted for shapes of pods that were asked for", INVENTORY,
              "column[as_index(node)] = *value++;\n    touch(node);", "column[as_index(node)] = *value++;", "test_placement"),
     Breakage("a pod that is gone keeps its room", KEPT, "    charge(held, -1);\n", "", "test_placement"),

@@ -130,6 +130,27 @@ TEST_CASE("nodes that a pod may not stand on do not count, and are told apart") 
   CHECK(inventory.room(shape).refused == std::array<int, kNodeRefusals>{1, 1, 0, 0, 0, 1, 1});
 }
 
+TEST_CASE("where all nodes are of one kind they are all refused, or none") {
+  Stock stock = four_hosts();
+  Inventory inventory = stock.inventory();
+  PodShape shape = asks({{"nvidia.com/gpu", 2}});
+  CHECK(inventory.room(shape).in_domain == Counts{8, 4, 4});
+  CHECK(inventory.room(shape).refused[0] == 4);
+  CHECK(inventory.room(shape).refusal == std::vector<NodeRefusal>(4, NodeRefusal::kNone));
+  shape.node_selector = {{"disk", "tape"}};
+  CHECK(inventory.room(shape).in_domain == Counts{0, 0, 0});
+  CHECK(inventory.room(shape).on_node == Counts{0, 0, 0, 0});
+  CHECK(inventory.room(shape).refused == std::array<int, kNodeRefusals>{0, 0, 0, 0, 4});
+  CHECK(inventory.room(shape).refusal == std::vector<NodeRefusal>(4, NodeRefusal::kSelector));
+  // Of two kinds that it may stand on both.
+  shape.node_selector.clear();
+  stock.nodes[1].meta.labels["disk"] = "tape";
+  REQUIRE(inventory.update(stock.nodes[1]) == Inventory::Update::kDone);
+  CHECK(inventory.count(shape).in_domain == Counts{8, 4, 4});
+  shape.node_selector = {{"disk", "ssd"}};
+  CHECK(inventory.room(shape).in_domain == Counts{6, 2, 4});
+}
+
 TEST_CASE("nodes that are left out by number count as those left out by name") {
   const Stock stock = four_hosts();
   Inventory inventory = stock.inventory();
