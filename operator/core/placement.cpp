@@ -241,8 +241,11 @@ class Search {
     return found;
   }
 
-  std::vector<int> leaves_under(int domain) const {
-    std::vector<int> leaves;
+  /// Those with room. Found once: up to kMaxChoices sets of branches are looked at.
+  const std::vector<int>& leaves_under(int domain) {
+    if (leaves_.empty()) leaves_.resize(topology_.domains.size());
+    std::vector<int>& leaves = leaves_[as_index(domain)];
+    if (!leaves.empty()) return leaves;
     const Domain& one = domain_at(domain);
     for (int node = one.first_node; node < one.first_node + one.nodes;) {
       const int leaf = topology_.leaf_of_node[as_index(node)];
@@ -252,7 +255,7 @@ class Search {
     return leaves;
   }
 
-  Holds holds_of(int branch) const {
+  Holds holds_of(int branch) {
     Holds rooms;
     for (const int leaf : leaves_under(branch)) rooms.push_back(room_of(leaf));
     std::sort(rooms.begin(), rooms.end(), std::greater<>());
@@ -274,12 +277,12 @@ class Search {
     return branches;
   }
 
-  int fewest_leaves(const std::vector<int>& branches) const {
-    std::vector<int> rooms;
+  int fewest_leaves(const std::vector<int>& branches) {
+    rooms_.clear();
     for (const int branch : branches) {
-      for (const int leaf : leaves_under(branch)) rooms.push_back(room_of(leaf));
+      for (const int leaf : leaves_under(branch)) rooms_.push_back(room_of(leaf));
     }
-    return fewest_of(rooms, wish_.pods).count;
+    return fewest_of(rooms_, wish_.pods).count;
   }
 
   void shape(Candidate& one) {
@@ -638,6 +641,8 @@ class Search {
   StepModel model_;
   Filler filler_;
   int tries_;
+  std::vector<std::vector<int>> leaves_;  ///< by domain, of those that were asked for
+  std::vector<int> rooms_;                ///< of fewest_leaves
   bool is_cut_ = false;
   int hosts_left_ = 0;  ///< in placements that polish tries
   /// The shortest step in each domain that was looked at.
