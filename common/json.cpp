@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/json_cut.h"
 #include "common/utf8.h"
 
 namespace muster {
@@ -26,7 +27,7 @@ class StrictHandler : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t) override { return open(Json::value_t::object); }
   bool key(string_t& value) override {
     if (leaving_out()) return true;
-    if (is_left_out(open_.back().name, value)) {
+    if (is_left_out(left_out_, open_.back().name, value)) {
       left_out_below_ = depth_;
       return true;
     }
@@ -59,14 +60,6 @@ class StrictHandler : public nlohmann::json_sax<Json> {
     Json* value = nullptr;
     std::string_view name;
   };
-
-  bool is_left_out(std::string_view parent, std::string_view name) const {
-    return std::any_of(left_out_.begin(), left_out_.end(), [&](const LeftOut& one) {
-      if (one.parent != parent) return false;
-      if (!one.name.empty()) return one.name == name;
-      return std::find(one.kept.begin(), one.kept.end(), name) == one.kept.end();
-    });
-  }
 
   /// Whether the list that is being built has all that is wanted of it.
   bool is_full() const {
@@ -153,6 +146,10 @@ Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out
 }
 
 Result<Json> parse_told_json(std::string_view text, std::span<const LeftOut> left_out) {
+  if (!left_out.empty()) {
+    auto cut = parsed(cut_left_out(text, left_out), StrictHandler(left_out, TooDeep::kLeftOut));
+    if (cut) return cut;
+  }
   auto told = parsed(text, StrictHandler(left_out, TooDeep::kLeftOut));
   if (told || is_utf8(text)) return told;
   return parsed(to_utf8(text), StrictHandler(left_out, TooDeep::kLeftOut));

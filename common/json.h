@@ -38,6 +38,7 @@ Result<Json> parse_json(std::string_view text, std::span<const LeftOut> left_out
 
 /// As parse_json, of what an API server tells of the objects of many: none of these may hide the
 /// others. What is nested too deep is left out, too, and bytes that are no UTF-8 become '?'.
+/// Members that are left out are mostly not read at all, but for where they end.
 Result<Json> parse_told_json(std::string_view text, std::span<const LeftOut> left_out = {});
 
 /// Compact text, keys sorted; bytes that are not UTF-8 become U+FFFD. Never throws.

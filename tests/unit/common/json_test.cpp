@@ -4,6 +4,10 @@
 
 #include <array>
 
+#include "common/json_cut.h"
+#include "common/rng.h"
+#include "tests/test_main.h"
+
 using namespace muster;
 
 TEST_CASE("text that is not one JSON value is refused with the place") {
@@ -85,6 +89,91 @@ TEST_CASE("of what a server tells nothing that is too deep, or no text, hides th
   for (const char* text : {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "{\"a\":\"\xff\""}) {
     CHECK_FALSE(parse_told_json(text));
   }
+}
+
+TEST_CASE("of what a server tells nothing is read of members that are left out") {
+  static constexpr std::array<std::string_view, 1> kKept{"x"};
+  constexpr std::array kOut{LeftOut{"a", "m"}, LeftOut{"b", "", kKept}};
+  const auto cut = [&](const char* text) { return cut_left_out(text, kOut); };
+  CHECK(cut(R"({"a":{"m":[1,{"]":"\"}"}],"n":1},"m":2})") == R"({"a":{"n":1},"m":2})");
+  CHECK(cut(R"({"a": {"n": 1, "m" : -1.5e3 } })") == R"({"a": {"n": 1} })");
+  CHECK(cut(R"({"a":{"m":"","m":{}}})") == R"({"a":{}})");
+  CHECK(cut(R"({"b":[{"y":1,"x":{"y":2},"z":3},[{"y":4}]]})") == R"({"b":[{"x":{"y":2}},[{}]]})");
+  // Another key may be meant than stands there.
+  CHECK(cut(R"({"a":{"\u006d":1},"b":{"\u0078":1,"y":2}})") ==
+        R"({"a":{"\u006d":1},"b":{"\u0078":1}})");
+  CHECK(dump_json(*parse_told_json(R"({"a":{"\u006d":1},"b":{"\u0078":1}})", kOut)) ==
+        R"({"a":{},"b":{"x":1}})");
+  CHECK(dump_json(*parse_told_json(R"({"a":{"m":[1,,tru],"n":1}})", kOut)) == R"({"a":{"n":1}})");
+  // What is odd around them is as odd without them.
+  for (const char* text :
+       {R"({"a":{"m":1,}})", R"({"a":{,"m":1}})", R"({"a":{"n":1,,"m":2}})",
+        R"({"a":{"n":1,"m":2,}})", R"({"a":{"n":1 "m":2}})", R"({"a":{5 "m":2}})",
+        R"({"a":{"m" 2}})", R"({"a":{"m":}})", R"({"a":{"m":1]})", R"({"a":{"m":[1})",
+        R"({"a":{"m":"})", R"({"a":{"m")", R"({"a":{"m":1)", R"({"a":{"m":1,"n":2,"n":3}})"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_told_json(text, kOut));
+  }
+  const std::string deep(static_cast<std::size_t>(kMaxLeftOutDepth), '[');
+  CHECK_FALSE(parse_told_json(deep, kOut));
+  CHECK_FALSE(parse_told_json(R"({"a":{"m":)" + nested(kMaxLeftOutDepth) + "}}", kOut));
+  CHECK(parse_told_json(R"({"a":{"m":)" + nested(kMaxLeftOutDepth - 2) + "}}", kOut));
+}
+
+namespace {
+
+std::string random_text(Rng& rng, int depth) {
+  const auto pick = [&](std::vector<std::string> of) { return of[rng.below(of.size())]; };
+  const auto space = [&] { return pick({"", "", "", " ", "\n\t"}); };
+  if (depth == 0 || rng.below(4) == 0) {
+    return pick(
+        {"1", "-2.5e3", "true", "null", "\"\"", "\"x\"", R"("]},\"{[")", R"("\\")", "[]", "{}"});
+  }
+  const bool is_object = rng.below(3) != 0;
+  std::string text = is_object ? "{" : "[";
+  for (std::uint64_t left = rng.below(5); left > 0; --left) {
+    if (is_object) {
+      text += space() + pick({R"("a")", R"("b")", R"("l")", R"("m")", R"("n")", R"("x")",
+                              R"("\u006d")", R"("\u0061")", R"("")"});
+      text += space() + ":";
+    }
+    text += space() + random_text(rng, depth - 1) + space();
+    if (left > 1) text += ",";
+  }
+  return text + (is_object ? "}" : "]");
+}
+
+}  // namespace
+
+TEST_CASE("over random text: what is cut before reading is what would be left out") {
+  static constexpr std::array<std::string_view, 2> kKept{"x", "a"};
+  constexpr std::array kOut{LeftOut{"a", "m"}, LeftOut{"b", "", kKept}, LeftOut{"l", "", {}, 2},
+                            LeftOut{"x", "n"}};
+  Rng rng(test::seed());
+  int read = 0, shorter = 0;
+  for (int round = 0; round < test::tries(4000); ++round) {
+    const std::string text = random_text(rng, 5);
+    const auto told = parse_told_json(text, kOut), strict = parse_json(text, kOut);
+    CAPTURE(text);
+    REQUIRE(told.has_value() == strict.has_value());
+    if (!told) continue;
+    CHECK(*told == *strict);
+    const auto cut = cut_left_out(text, kOut);
+    CHECK(*parse_json(cut, kOut) == *strict);
+    ++read;
+    shorter += cut.size() < text.size() ? 1 : 0;
+    // Whatever else becomes of the text, what it says is said of it without this, too.
+    std::string changed = text;
+    const std::size_t at = rng.below(changed.size());
+    changed[at] = std::string("{}[],:\"\\a1 ")[rng.below(11)];
+    const auto as_read = parse_json(changed, kOut);
+    if (!as_read) continue;
+    const auto as_told = parse_told_json(changed, kOut);
+    REQUIRE(as_told);
+    CHECK(*as_told == *as_read);
+  }
+  CHECK(read > test::tries(1500));
+  CHECK(shorter > test::tries(100));
 }
 
 TEST_CASE("of what is left out but for some members these alone are built") {
