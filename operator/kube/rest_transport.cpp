@@ -208,7 +208,7 @@ class RestStream final : public HttpStream {
     const MonoTime quiet_until = clock_.mono_now() + idle;
     for (;;) {
       if (auto line = cut_line()) return line;
-      if (buffer_.size() > line_bytes_max_) {
+      if (buffer_.size() - begin_ > line_bytes_max_) {
         close();
         return Error(ErrorCode::kTooLarge,
                      "a line is longer than " + std::to_string(line_bytes_max_) + " bytes");
@@ -240,12 +240,21 @@ class RestStream final : public HttpStream {
   std::optional<std::string> cut_line() {
     const auto end = buffer_.find('\n', searched_);
     searched_ = std::min(end, buffer_.size());
-    if (end == std::string::npos || end > line_bytes_max_) return std::nullopt;
-    // A long line is not copied, and its memory goes with it.
-    std::string rest = buffer_.substr(end + 1);
-    buffer_.resize(end);
-    std::string line = std::exchange(buffer_, std::move(rest));
-    searched_ = 0;
+    if (end == std::string::npos || end - begin_ > line_bytes_max_) return std::nullopt;
+    std::string line;
+    if (end - begin_ < buffer_.size() - end) {
+      // Many lines come together, and what is behind one is not moved for each.
+      line = buffer_.substr(begin_, end - begin_);
+      begin_ = end + 1;
+    } else {
+      // A long line is not copied, and its memory goes with it.
+      std::string rest = buffer_.substr(end + 1);
+      buffer_.resize(end);
+      line = std::exchange(buffer_, std::move(rest));
+      line.erase(0, std::exchange(begin_, 0));
+    }
+    if (begin_ > buffer_.size() / 2) buffer_.erase(0, std::exchange(begin_, 0));
+    searched_ = begin_;
     begun_.reset();
     if (!line.empty() && line.back() == '\r') line.pop_back();
     return line;
@@ -305,6 +314,7 @@ class RestStream final : public HttpStream {
   const Clock& clock_;
   const std::size_t line_bytes_max_;
   std::string buffer_;
+  std::size_t begin_ = 0;  ///< of buffer_: what is before was cut off; 0 where all was
   std::size_t searched_ = 0;
   std::optional<MonoTime> begun_;  ///< when the part of a line in the buffer was first waited for
   std::optional<Pending<Body::int_type>> first_;

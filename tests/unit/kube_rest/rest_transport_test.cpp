@@ -253,6 +253,35 @@ TEST_CASE("lines of a watch arrive one by one, wherever the chunks are cut") {
   CHECK(*stream.next_line(seconds(5)) == std::nullopt);
 }
 
+TEST_CASE("of many lines that come together each is whole, short or as long as one may be") {
+  constexpr std::size_t kMost = 4096;
+  std::vector<std::string> lines;
+  std::string sent;
+  for (std::size_t i = 0; i < 3000; ++i) {
+    const std::size_t bytes = i % 97 == 0 ? kMost : i % 7 == 0 ? 0 : i * 31 % 900;
+    lines.emplace_back(bytes, static_cast<char>('a' + i % 26));
+    sent += lines.back() + "\n";
+  }
+  ScriptedServer server([&](const std::string&) {
+    ScriptedAnswer script{{kChunkedHead}};
+    for (std::size_t at = 0; at < sent.size(); at += 50'000) {
+      script.pieces.push_back(chunk(sent.substr(at, 50'000)));
+    }
+    script.pieces.push_back(chunk("x\n" + std::string(kMost + 1, 'y') + "\nz\n"));
+    return script;
+  });
+  const auto opened = connect(server.url(), {}, kClock, kMost)->open_stream(HttpRequest{});
+  REQUIRE(opened);
+  const auto next = [&] { return opened->stream->next_line(seconds(20)); };
+  for (const std::string& line : lines) {
+    const auto read = next();
+    REQUIRE(read);
+    REQUIRE(*read == line);
+  }
+  CHECK(**next() == "x");
+  CHECK(next().error().code() == ErrorCode::kTooLarge);
+}
+
 TEST_CASE("a watch that falls silent, is cut, or has an endless line ends with its reason") {
   const auto next = [](ScriptedAnswer scripted, milliseconds timeout = kAmple) {
     ScriptedServer server([&](const std::string&) { return scripted; });
