@@ -330,12 +330,19 @@ def step_unit():
     check("libm symbols", run, [sys.executable, "tests/tidy/tidy.py", "--objects", "build/release"])
 
 
+def is_run_from_release(program):
+    """Whether this run starts it: `program` as bin/muster or tests/test_core."""
+    if "unit" not in Options.chosen:
+        return program.startswith("bin/") or program == CONTRACT_OF_CLUSTER
+    return os.path.basename(program) not in for_asan_alone()
+
+
 def build_release():
     """All programs, but for those that are not run from there."""
     configure("release")
     rules = run(["ninja", "-C", "build/release", "-t", "targets", "all"])
     programs = re.findall(r"^(\S+): CXX_EXECUTABLE_LINKER_", rules, re.M)
-    build("release", [program for program in programs if os.path.basename(program) not in for_asan_alone()])
+    build("release", [program for program in programs if is_run_from_release(program)])
 
 
 def available(preset, names):
@@ -560,6 +567,7 @@ def step_cluster():
 KUBERNETES_PROGRAMS = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "kueue", "prometheus",
                        "helm", "helm4", "kubelet", "kube-proxy", "coredns", "registry", "device-plugin"]
 CLUSTER_AT_ONCE = 3
+CONTRACT_OF_CLUSTER = "tests/test_contract_real"  # what contract_test.py starts
 # The longest first.
 CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
                  ["tests/cluster/placement_test.py", "build/release/bin"],
