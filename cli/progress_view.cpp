@@ -1,10 +1,6 @@
 #include "cli/progress_view.h"
 
-#include <poll.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 
 #include "cli/terminal_text.h"
@@ -13,31 +9,6 @@ namespace muster::cli {
 namespace {
 constexpr milliseconds kLineInterval{2'000};
 constexpr double kLongestSeconds = 1e9;
-constexpr milliseconds kReaderPatience{1'000};
-/// A pipe that takes anything takes so much (PIPE_BUF).
-constexpr std::size_t kPieceBytes = 4096;
-
-/// Whether a write would not wait; one that would fail does not.
-bool is_writable(std::FILE* file, milliseconds patience) {
-  pollfd polled{::fileno(file), POLLOUT, 0};
-  if (polled.fd < 0) return true;  // it is memory
-  return ::poll(&polled, 1, static_cast<int>(patience.count())) == 1;
-}
-
-/// Whether `piece` was taken. Asks and writes under the lock of `file`, as the log does: another
-/// thread may have filled the pipe since it was asked last.
-bool write_unless_full(std::FILE* file, const UniqueFd& terminal, std::string_view piece) {
-  ::flockfile(file);
-  bool is_taken = is_writable(file, milliseconds(0));
-  if (is_taken && terminal) {
-    is_taken = ::write(terminal.get(), piece.data(), piece.size()) >= 0 || errno != EAGAIN;
-  } else if (is_taken) {
-    std::fwrite(piece.data(), 1, piece.size(), file);
-    std::fflush(file);
-  }
-  ::funlockfile(file);
-  return is_taken;
-}
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -73,7 +44,7 @@ std::string progress_text(const ProgressReport& report, const ProgressContext& c
 }
 
 void ProgressView::progress(const std::string& text) {
-  if (mode_ == ViewMode::kQuiet || !is_writable(file_, milliseconds(0))) return;
+  if (mode_ == ViewMode::kQuiet || !stream_.has_room()) return;
   if (mode_ == ViewMode::kTerminal) {
     // A row that is full to its end goes on in the next one, which "\r" does not lead back from.
     const std::size_t room = terminal_columns(::fileno(file_)) - 1;
@@ -107,10 +78,8 @@ void ProgressView::end_line() {
 
 void ProgressView::write(std::string_view text) {
   while (!text.empty()) {
-    const std::string_view piece = text.substr(0, kPieceBytes);
-    is_stuck_ = !is_writable(file_, is_stuck_ ? milliseconds(0) : kReaderPatience) ||
-                !write_unless_full(file_, terminal_, piece);
-    if (is_stuck_) return;
+    const std::string_view piece = text.substr(0, PatientStream::kPieceBytes);
+    if (!stream_.write(piece)) return;
     text.remove_prefix(piece.size());
   }
 }

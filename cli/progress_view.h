@@ -7,8 +7,8 @@
 #include <string>
 
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/messages.h"
+#include "common/patient_stream.h"
 
 namespace muster::cli {
 
@@ -35,10 +35,7 @@ enum class ViewMode {
 class ProgressView {
  public:
   ProgressView(std::FILE* file, ViewMode mode, const Clock& clock)
-      : file_(file),
-        terminal_(terminal_without_waiting(::fileno(file))),
-        mode_(mode),
-        clock_(clock) {}
+      : file_(file), stream_(file), mode_(mode), clock_(clock) {}
   ~ProgressView() { end_line(); }
   ProgressView(const ProgressView&) = delete;
   ProgressView& operator=(const ProgressView&) = delete;
@@ -56,13 +53,12 @@ class ProgressView {
   void write(std::string_view text);
 
   std::FILE* file_;
-  UniqueFd terminal_;  ///< `file_`, if that is one
+  PatientStream stream_;  ///< on it
   ViewMode mode_;
   const Clock& clock_;
   std::string live_;  ///< what the live line shows
   std::optional<MonoTime> last_line_;
   std::string last_text_;
-  bool is_stuck_ = false;  ///< the reader was waited for in vain
 };
 
 }  // namespace muster::cli

@@ -47,12 +47,6 @@ Result<std::string> read_descriptor(int fd, const std::string& name, std::size_t
   }
 }
 
-UniqueFd terminal_without_waiting(int fd) {
-  if (::isatty(fd) != 1) return {};
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  return UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-}
-
 int flush_directory(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return errno;

@@ -47,11 +47,6 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
 /// The same of what is open already; `name` stands in front of errors.
 Result<std::string> read_descriptor(int fd, const std::string& name, std::size_t max_bytes);
 
-/// A description of its own of the terminal that `fd` is, which takes what it has room for and
-/// waits for nobody: poll says that a terminal takes something, but a write to it waits until it
-/// has taken all. None if `fd` is no terminal or it cannot be opened.
-UniqueFd terminal_without_waiting(int fd);
-
 /// Makes names that were made, changed or removed in a directory durable. 0, or errno. A file
 /// system that does not know how to (vboxsf, 9p of older kernels) keeps them as it can: no error.
 /// Blocks: on the disk.

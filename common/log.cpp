@@ -1,25 +1,20 @@
 #include "common/log.h"
 
-#include <poll.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/clock.h"
-#include "common/file.h"
+#include "common/patient_stream.h"
 
 namespace muster {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = 1024;
-constexpr int kReaderPatienceMs = 1'000;
 
 void append_escaped(std::string& out, std::string_view text) {
   const bool cut = text.size() > kMaxTextBytes;
@@ -78,8 +73,7 @@ struct LogState {
     return made;
   }();
   std::string always;
-  OnStillReader on_still_reader = OnStillReader::kWaits;
-  UniqueFd terminal;  // where lines may be left out and stderr is one
+  std::optional<PatientStream> patient;  // stderr, where lines may be left out
 };
 
 LogState& state() {
@@ -87,32 +81,13 @@ LogState& state() {
   return instance;
 }
 
-/// A reader that is late is waited for, without the stream's lock; one that was waited for in vain
-/// is not until it takes a line again. Asks once more and writes under the lock: another thread may
-/// be about to fill the pipe.
-void write_unless_full(spdlog::level::level_enum level, const std::string& line) {
-  static std::atomic<bool> is_stuck{false};
-  pollfd out{STDERR_FILENO, POLLOUT, 0};
-  const bool had_room = ::poll(&out, 1, is_stuck ? 0 : kReaderPatienceMs) == 1;
-  ::flockfile(stderr);
-  is_stuck = !had_room || ::poll(&out, 1, 0) != 1;
-  if (!is_stuck && state().terminal) {
-    const std::string text = line + "\n";
-    is_stuck = ::write(state().terminal.get(), text.data(), text.size()) < 0 && errno == EAGAIN;
-  } else if (!is_stuck) {
-    state().logger->log(level, line);
-  }
-  ::funlockfile(stderr);
-}
-
 }  // namespace
 
 void configure_log(LogLevel least, std::initializer_list<LogField> always,
                    OnStillReader on_still_reader) {
   state().logger->set_level(to_spdlog(least));
-  state().on_still_reader = on_still_reader;
-  const bool drops = on_still_reader == OnStillReader::kDrops;
-  state().terminal = drops ? terminal_without_waiting(STDERR_FILENO) : UniqueFd();
+  state().patient.reset();
+  if (on_still_reader == OnStillReader::kDrops) state().patient.emplace(stderr);
   state().always.clear();
   append_fields(state().always, always);
 }
@@ -128,11 +103,14 @@ void log(LogLevel level, std::string_view message, std::initializer_list<LogFiel
   line += state().always;
   const std::size_t front = line.size();
   append_fields(line, fields);
-  const bool drops = state().on_still_reader == OnStillReader::kDrops;
-  // With "}" and the line's end: a pipe that takes anything takes so much at once.
-  if (drops && line.size() + 2 > PIPE_BUF) line.resize(front);
+  auto& patient = state().patient;
+  // With "}" and the line's end.
+  if (patient && line.size() + 2 > PatientStream::kPieceBytes) line.resize(front);
   line += '}';
-  if (drops) return write_unless_full(to_spdlog(level), line);
+  if (patient) {
+    (void)patient->write(line + '\n');
+    return;
+  }
   state().logger->log(to_spdlog(level), line);
 }
 
