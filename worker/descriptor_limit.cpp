@@ -1,7 +1,5 @@
 #include "worker/descriptor_limit.h"
 
-#include <sys/resource.h>
-
 namespace muster::worker {
 namespace {
 
@@ -9,13 +7,6 @@ namespace {
 constexpr std::uint64_t kConnectionsOfPeer = 3;
 
 }  // namespace
-
-std::uint64_t raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  const rlimit raised{limit.rlim_max, limit.rlim_max};
-  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
-}
 
 std::string describe_few_descriptors(std::uint64_t limit, std::size_t processes) {
   const std::uint64_t wanted = kConnectionsOfPeer * processes;

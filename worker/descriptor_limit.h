@@ -8,11 +8,6 @@
 
 namespace muster::worker {
 
-/// Raises the soft limit of this process, and of those that it starts, to the hard one; how many it
-/// may have open then. The soft one is 1,024 almost everywhere for the sake of select(), which no
-/// part of a worker calls. What a limit refuses stays as it was.
-std::uint64_t raise_descriptor_limit();
-
 /// Why `limit` may not do for a trainer among so many processes: it is connected with all of them
 /// in the present membership, in the next and in one that is just given up. Empty where it does.
 std::string describe_few_descriptors(std::uint64_t limit, std::size_t processes);

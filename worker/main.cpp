@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "common/descriptor_limit.h"
 #include "common/http/client.h"
 #include "common/log.h"
 #include "worker/archive.h"
-#include "worker/descriptor_limit.h"
 #include "worker/sentinel/cpu.h"
 #include "worker/sentinel/sentinel.h"
 #include "worker/trainer.h"
@@ -68,7 +68,7 @@ int run_worker() {
   if (!config) return refuse(config.error().exit_code(), config.error().message());
   configure_log(config->log_level,
                 {{"component", "sentinel"}, {"job", config->job}, {"slot", config->slot}});
-  worker::raise_descriptor_limit();
+  raise_descriptor_limit();
   const SystemClock clock;
   sentinel::SentinelOptions options;
   options.config = *config;

@@ -18,6 +18,7 @@
 
 #include "common/caught.h"
 #include "common/contract.h"
+#include "common/descriptor_limit.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "kernels/ops.h"

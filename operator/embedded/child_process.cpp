@@ -23,6 +23,7 @@
 #include <system_error>
 
 #include "common/check.h"
+#include "common/descriptor_limit.h"
 
 namespace muster::embedded {
 namespace {
@@ -314,9 +315,7 @@ ProcessEnd ChildProcess::reap() {
 
 MoreDescriptors::MoreDescriptors() {
   rlimit found{};
-  if (::getrlimit(RLIMIT_NOFILE, &found) != 0) return;
-  const rlimit raised{found.rlim_max, found.rlim_max};
-  if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) found_descriptors() = found;
+  if (raise_descriptor_limit(&found) > found.rlim_cur) found_descriptors() = found;
 }
 
 MoreDescriptors::~MoreDescriptors() {
