@@ -104,6 +104,8 @@ struct Node {
   struct Taint {
     std::string key, value, effect;
     bool operator==(const Taint&) const = default;
+    /// Whether it keeps pods off that do not tolerate it; others only say that a node is not liked.
+    bool is_hard() const { return effect == "NoSchedule" || effect == "NoExecute"; }
   };
   std::vector<Taint> taints;
   std::map<std::string, std::int64_t>

@@ -38,7 +38,7 @@ constexpr std::array kDrainTaints = {
 };
 
 const DrainTaint* find_known(const api::Node::Taint& taint) {
-  if (taint.effect != "NoSchedule" && taint.effect != "NoExecute") return nullptr;
+  if (!taint.is_hard()) return nullptr;
   const auto* found = std::find_if(kDrainTaints.begin(), kDrainTaints.end(),
                                    [&](const DrainTaint& one) { return one.key == taint.key; });
   return found == kDrainTaints.end() ? nullptr : found;

@@ -20,8 +20,7 @@ constexpr std::size_t kMaxTaintBytes = 128;
 constexpr std::size_t kElsewhere = kNodeRefusals, kRefusals = kNodeRefusals + 1;
 
 bool keeps_out(const api::Node::Taint& taint, const WaitingGang& gang) {
-  const bool is_hard = taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-  return is_hard && !tolerates_taint(gang.tolerations, taint);
+  return taint.is_hard() && !tolerates_taint(gang.tolerations, taint);
 }
 
 /// The first that keeps the gang's pods out; nullptr: none does.

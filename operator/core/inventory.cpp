@@ -361,9 +361,8 @@ NodeRefusal Inventory::refusal_of(const NodeClass& one, const PodShape& shape) c
       return NodeRefusal::kCordoned;
     }
     const api::Node::Taint taint{key, value, effect};
-    const bool keeps_out = effect == "NoSchedule" || effect == "NoExecute";
     const bool counts = counts_closed_ && is_for_a_while(taint);
-    if (keeps_out && !counts && !tolerates_taint(shape.tolerations, taint)) {
+    if (taint.is_hard() && !counts && !tolerates_taint(shape.tolerations, taint)) {
       return is_drain_taint(taint) ? NodeRefusal::kEmptied : NodeRefusal::kTainted;
     }
   }

@@ -11,10 +11,6 @@
 namespace muster::runtime {
 namespace {
 
-bool keeps_off(const api::Node::Taint& taint) {
-  return taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-}
-
 class PeerScheduler final : public SimulatedScheduler {
  public:
   PeerScheduler(PeerRule rule, const std::vector<Json>& objects, const std::vector<TraceJob>& trace)
@@ -63,7 +59,7 @@ class PeerScheduler final : public SimulatedScheduler {
   bool is_open(int node, std::size_t job) const {
     return std::ranges::none_of(
         rooms_->inventory().node(node).taints, [&](const api::Node::Taint& taint) {
-          return keeps_off(taint) && !core::tolerates_taint(pods_[job].tolerations, taint);
+          return taint.is_hard() && !core::tolerates_taint(pods_[job].tolerations, taint);
         });
   }
 

@@ -371,7 +371,7 @@ BREAKAGES = [
     Breakage("a taint that says that its node is being emptied is doubted like a cordon", DRAIN,
              "const bool is_certain = snapshot.emptied_by.contains(node);", "const bool is_certain = false;", "test_core"),
     Breakage("a taint that only asks for other nodes empties its own", "operator/core/drain_taints.cpp",
-             "  if (taint.effect != \"NoSchedule\" && taint.effect != \"NoExecute\") return nullptr;\n", "", "test_core"),
+             "  if (!taint.is_hard()) return nullptr;\n", "", "test_core"),
     Breakage("a node that is emptied by a taint alone brings no spare worker", LOOP,
              "node->unschedulable || !emptied_by.empty()) snapshot", "node->unschedulable) snapshot", "test_runtime"),
     Breakage("nobody hears of a taint that empties a node", LOOP,

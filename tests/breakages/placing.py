@@ -29,7 +29,7 @@ BREAKAGES = [
     Breakage("each process of a worker sends the gradient of a stage that others of it have, too", "operator/core/mesh_order.cpp",
              "process % work_.processes < work_.stages ? 1 : 0;", "process % work_.processes < work_.stages ? 1 : 1;", "test_placement"),
     Breakage("models of others' rules put no pod on a node that is tainted with its device", "operator/runtime/simulation_peers.cpp",
-             "return keeps_off(taint) && !core::tolerates_taint(pods_[job].tolerations, taint);", "return keeps_off(taint);", "test_cli_plan"),
+             "return taint.is_hard() && !core::tolerates_taint(pods_[job].tolerations, taint);", "return taint.is_hard();", "test_cli_plan"),
     Breakage("a recorded job that others placed takes no room in a simulation", "cli/simulation_trace.cpp",
              '    made.manifest["spec"].erase("scheduling");\n', "", "test_cli_plan"),
     Breakage("a model does not try who asks for fewer workers than one that waits", "operator/runtime/simulation_peers.cpp",
