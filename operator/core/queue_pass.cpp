@@ -95,7 +95,7 @@ const Queue& QueuePass::queue(int number) const { return *queues_.at(ledger_.nam
 
 void QueuePass::decide(const WaitingGang& gang, GangVerdict verdict) {
   // What it would have been given is taken, so that nobody else gets it in this pass.
-  if (gang.wish.not_yet) verdict = {std::nullopt, kStartsAgain};
+  if (gang.wish.not_yet) verdict = {};
   verdict.slots = gang.wish.slots;
   const auto& kept = verdicts_.insert_or_assign(gang.job, std::move(verdict)).first->second;
   if (kept.placement && gang.wish.slots.empty() && !gang.unplaced) {
@@ -125,16 +125,21 @@ bool QueuePass::is_too_far(int queue) {
   return head != heads_.end() && ++head->second.tried > kTriedBehindHead;
 }
 
+/// Whether jobs of that queue, or below 0 of none, come after this head wherever it may stand.
+bool QueuePass::is_ahead_of(const Head& head, int of_queue, int queue) {
+  return queue >= 0 && (of_queue == queue || head.lacks_nodes);
+}
+
 /// Whether what is kept for this head is not for jobs of that queue, or below 0 of none.
 bool QueuePass::holds_off(const Head& head, int of_queue, int queue) {
-  return head.promised || (queue >= 0 && (of_queue == queue || head.lacks_nodes));
+  return head.promised || is_ahead_of(head, of_queue, queue);
 }
 
 /// Whether anything on that node is.
 bool QueuePass::holds_off_from(int node, const Head& head, int of_queue, int queue) {
-  const bool is_line = queue >= 0 && (of_queue == queue || head.lacks_nodes);
-  return (is_line || head.promised) &&
-         (head.kept.is_on(node) || (is_line && head.elsewhere.is_on(node)));
+  const bool is_ahead = is_ahead_of(head, of_queue, queue);
+  return (head.kept.is_on(node) && (is_ahead || head.promised)) ||
+         (head.elsewhere.is_on(node) && is_ahead);
 }
 
 /// What is kept from later jobs of a queue, or below 0 of none.

@@ -72,6 +72,7 @@ class QueuePass {
   /// How many workers the gang is given of what the quota allows.
   int granted(const LineTurn& turn, const WaitingGang& gang, std::int64_t within) const;
   bool is_too_far(int queue);
+  static bool is_ahead_of(const Head& head, int of_queue, int queue);
   static bool holds_off(const Head& head, int of_queue, int queue);
   static bool holds_off_from(int node, const Head& head, int of_queue, int queue);
   KeptRooms kept_from(int queue) const;

@@ -36,9 +36,6 @@ std::string makes_room_text(const api::ObjectKey& head,
                             const std::map<api::ObjectKey, TakeBack>& taken);
 /// Who could be preempted for a head, but not yet, and after how long a run.
 std::string spared_text(const std::vector<std::pair<api::ObjectKey, seconds>>& spared);
-/// Of a gang that stands in line and may not start before its back-off is over and its old pods are
-/// gone.
-inline constexpr const char* kStartsAgain = "it starts again in a moment, and room is kept for it";
 /// What it hears for whom nobody is preempted.
 inline constexpr const char* kNotWhileRefused =
     "; nobody is preempted for it for a while, because its pods were refused when it had room last";

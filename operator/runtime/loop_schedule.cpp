@@ -375,6 +375,7 @@ void OperatorLoop::write_queues() {
   held_ = std::move(holders);
   if (options_.metrics != nullptr) options_.metrics->on_queues(queue_book_.figures());
 }
+
 /// A restart that could not be written: it has its places still, and would be kept room beside
 /// them.
 void OperatorLoop::drop_wish_beside_places(const api::ObjectKey& key) {
