@@ -56,7 +56,7 @@ Status FetchedFiles::begin_file(const std::string& name, std::int64_t bytes) {
   const std::string wanted = wants_(name);
   current_ = {wanted, bytes};
   if (wanted.empty()) return {};
-  const std::string path = directory_ + "/" + wanted;
+  const std::string path = place_of(current_);
   MUSTER_RETURN_IF_ERROR(make_parents(path));
   file_ = UniqueFd(
       ::open(part_of(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
@@ -83,13 +83,11 @@ Status FetchedFiles::end_file() {
   return {};
 }
 
-std::string FetchedFiles::path_of(const File& file) const {
-  return part_of(directory_ + "/" + file.name);
-}
+std::string FetchedFiles::path_of(const File& file) const { return part_of(place_of(file)); }
 
 Status FetchedFiles::keep() {
   for (const File& file : files_) {
-    const std::string path = directory_ + "/" + file.name;
+    const std::string path = place_of(file);
     struct stat info{};
     const bool is_there = ::lstat(path.c_str(), &info) == 0;
     if (is_there && S_ISDIR(info.st_mode)) return place_error(path, "rename", EISDIR);
@@ -98,7 +96,7 @@ Status FetchedFiles::keep() {
   for (const bool takes_model : {false, true}) {
     for (const File& file : files_) {
       if (file.name.ends_with(contract::kModelFile) != takes_model) continue;
-      const std::string path = directory_ + "/" + file.name;
+      const std::string path = place_of(file);
       if (::rename(path_of(file).c_str(), path.c_str()) != 0) {
         return place_error(path, "rename", errno);
       }
@@ -109,7 +107,7 @@ Status FetchedFiles::keep() {
 }
 
 std::string FetchedFiles::set_aside(const File& file) {
-  const std::string part = path_of(file), refused = directory_ + "/" + file.name + ".refused";
+  const std::string part = path_of(file), refused = place_of(file) + ".refused";
   if (::rename(part.c_str(), refused.c_str()) == 0) return refused;
   spared_ = part;
   return part;

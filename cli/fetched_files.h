@@ -43,6 +43,7 @@ class FetchedFiles final : public TarSink {
   bool has_enough() const { return has_enough_; }
 
  private:
+  std::string place_of(const File& file) const { return directory_ + "/" + file.name; }
   void drop();
   std::string directory_;
   std::function<std::string(const std::string&)> wants_;

@@ -83,8 +83,7 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
 std::string about_env_from(const api::TrainingJobSpec& spec) {
   if (!spec.worker.pod_fields.contains("envFrom")) return "";
   return "spec.worker.envFrom is replaced by the variables that `muster run` was started with: a "
-         "local "
-         "run has no ConfigMaps and Secrets";
+         "local run has no ConfigMaps and Secrets";
 }
 
 /// In words, and out of the manifest, what runs before workers.

@@ -73,24 +73,23 @@ Status apply_override(const std::string& assignment, Json& manifest) {
     value = std::move(*parsed);
   }
   Json* at = &manifest;
-  Json* list = nullptr;  // where `at` is an item of one: that list
-  std::size_t place = 0;
   std::string so_far;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto& [part, is_bracketed] = parts[i];
     const bool takes_out = text.empty() && i + 1 == parts.size();
     const auto index = index_of(part);
     if (at->is_null()) *at = is_bracketed && index ? Json::array() : Json::object();
-    list = nullptr;
     if (at->is_array()) {
       if (!index || *index > at->size() || (takes_out && *index == at->size())) {
         return bad_assignment(assignment, so_far + " is a list of " + std::to_string(at->size()) +
                                               "; \"" + part + "\" is no index in it");
       }
+      if (takes_out) {
+        at->erase(*index);
+        return {};
+      }
       if (*index == at->size()) at->push_back(nullptr);
-      list = at;
-      place = *index;
-      at = &(*at)[place];
+      at = &(*at)[*index];
     } else if (at->is_object()) {
       at = &(*at)[part];
     } else {
@@ -99,11 +98,7 @@ Status apply_override(const std::string& assignment, Json& manifest) {
     }
     so_far += (so_far.empty() ? "" : ".") + part;
   }
-  if (text.empty() && list != nullptr) {
-    list->erase(place);
-  } else {
-    *at = std::move(value);
-  }
+  *at = std::move(value);
   return {};
 }
 

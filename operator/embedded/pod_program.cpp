@@ -102,19 +102,19 @@ Result<PodProgram> program_of_pod(const Json& pod, const PodProgramOptions& opti
   // Those that ConfigMaps and Secrets would give are among muster's own, or nowhere.
   const Json* const sources = member(container, "envFrom");
   if (sources != nullptr && !sources->empty()) known = options.base_environment;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    own.insert_or_assign(name, value);
+    known.insert_or_assign(name, value);
+  };
   const Json* variables = member(container, "env");
   if (variables != nullptr && variables->is_array()) {
     for (const Json& variable : *variables) {
-      MUSTER_ASSIGN_OR_RETURN(std::string value, value_of_variable(pod, variable, options, known));
-      const std::string name = text(member(&variable, "name"));
-      known.insert_or_assign(name, value);
-      own.insert_or_assign(name, std::move(value));
+      MUSTER_ASSIGN_OR_RETURN(const std::string value,
+                              value_of_variable(pod, variable, options, known));
+      add(text(member(&variable, "name")), value);
     }
   }
-  for (const auto& [name, value] : options.extra_env) {
-    known.insert_or_assign(name, value);
-    own.insert_or_assign(name, value);
-  }
+  for (const auto& [name, value] : options.extra_env) add(name, value);
   PodProgram program;
   const bool is_own = member(container, "command") != nullptr;
   if (is_own && !own.contains("CUDA_VISIBLE_DEVICES")) program.gpus = gpus_of(*container);
