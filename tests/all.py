@@ -332,9 +332,10 @@ def step_unit():
 
 def is_run_from_release(program):
     """Whether this run starts it: `program` as bin/muster or tests/test_core."""
-    if "unit" not in Options.chosen:
-        return program.startswith("bin/") or program == CONTRACT_OF_CLUSTER
-    return os.path.basename(program) not in for_asan_alone()
+    name = os.path.basename(program)
+    if "cluster" in Options.chosen and name in CONTRACT_OF_CLUSTER:
+        return True
+    return name not in for_asan_alone() if "unit" in Options.chosen else program.startswith("bin/")
 
 
 def build_release():
@@ -567,7 +568,7 @@ def step_cluster():
 KUBERNETES_PROGRAMS = ["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok", "kueue", "prometheus",
                        "helm", "helm4", "kubelet", "kube-proxy", "coredns", "registry", "device-plugin"]
 CLUSTER_AT_ONCE = 3
-CONTRACT_OF_CLUSTER = "tests/test_contract_real"  # what contract_test.py starts
+CONTRACT_OF_CLUSTER = ("test_contract_real", "test_contract_embedded")  # what contract_test.py starts
 # The longest first.
 CLUSTER_TESTS = [["tests/cluster/refusals_test.py"],
                  ["tests/cluster/placement_test.py", "build/release/bin"],

@@ -103,10 +103,11 @@ class AllTest(unittest.TestCase):
                 self.assertEqual(tests.for_asan_alone(), set())
 
     def test_tests_of_clusters_build_no_unit_tests(self):
-        for chosen, of_unit in ((["cluster"], False), (["unit"], True)):
+        for chosen, of_unit in ((["cluster"], False), (["unit"], True), (["unit", "asan", "cluster"], False)):
             with mock.patch.object(tests.Options, "chosen", chosen):
                 self.assertEqual([tests.is_run_from_release(program) for program in (
-                    "bin/muster", "tests/test_contract_real", "tests/test_core")], [True, True, of_unit])
+                    "bin/muster", "tests/test_contract_real", "tests/test_contract_embedded", "tests/test_core")],
+                                 [True, True, True, of_unit])
 
     def test_each_failure_is_told_again_without_the_products_log(self):
         said = [f"said {n}" for n in range(20)]

@@ -19,7 +19,7 @@ import leftovers
 from control_plane import ControlPlane, kube_tools
 from node import NODE, PAUSE, VOLUMES, Node, forgo_ipv6
 from pki import write_kubeconfig
-from processes import ClusterError, Daemon, fetch, free_ports, run
+from processes import ClusterError, Daemon, fetch, free_ports, run, start_time
 
 NETWORKS = range(100, 250)  # A cluster's addresses are 10.N.0.0/16.
 NODES_MAX = 50
@@ -54,6 +54,12 @@ COREFILE = """cluster.local:%(port)d in-addr.arpa:%(port)d {
 """
 
 
+def start_of_machine():
+    """Another text after each start of the machine, or of the container that we see as one."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+        return f"{file.read().strip()} {start_time(1)}"
+
+
 class Cluster:
     """`with Cluster(directory, nodes=2) as cluster:` for tests, up() and down() for the command line.
 
@@ -67,7 +73,7 @@ class Cluster:
             raise ClusterError(f"a cluster has 1 to {NODES_MAX} nodes, not {nodes}")
         self.directory = os.path.abspath(directory)
         self.dies_with_us, self.extra = dies_with_us, extra or {}
-        self.base = self.before = self.plane = None
+        self.base = self.before = self.plane = self.machine = self.maker = None
         self.count, self.nodes = nodes, []  # They are named once the addresses are known.
 
     # Everything that follows from the number that was chosen.
@@ -98,7 +104,7 @@ class Cluster:
             raise ClusterError(f"no cluster in {directory}; scripts/cluster up makes one") from None
         cluster = cls(directory, saved["nodes"], saved["dies_with_us"])
         cluster._derive(saved["base"])
-        cluster.before = saved["before"]
+        cluster.before, cluster.machine, cluster.maker = saved["before"], saved.get("machine"), saved.get("maker")
         if os.path.exists(os.path.join(directory, "plane.json")):
             cluster.plane = ControlPlane.attach(cluster.directory)
         return cluster
@@ -107,7 +113,12 @@ class Cluster:
         """Brings everything up, or nothing: what was made is removed when a part fails."""
         self._check_machine()
         if os.path.exists(os.path.join(self.directory, "cluster.json")):
-            raise ClusterError(f"there is a cluster in {self.directory}; scripts/cluster down takes it down")
+            there = Cluster.attach(self.directory)
+            if there.runs():
+                raise ClusterError(f"there is a cluster in {self.directory}; scripts/cluster down takes it down")
+            left, _ = there.down()
+            if left:
+                raise ClusterError("of a cluster that runs no more there is left: " + "; ".join(left[:10]))
         if os.path.isdir(self.directory) and os.listdir(self.directory):
             raise ClusterError(f"{self.directory} is not empty; name another --state")
         try:
@@ -167,9 +178,10 @@ class Cluster:
                 raise ClusterError("no 10.N.0.0/16 from 10.100 to 10.249 is free of routes on this machine")
             self._derive(base)
             self.before = leftovers.snapshot(self.directory, self.tag)
+            self.machine, self.maker = start_of_machine(), [os.getpid(), start_time(os.getpid())]
             with open(os.path.join(self.directory, "cluster.json"), "w", encoding="utf-8") as file:
                 json.dump({"base": base, "nodes": self.count, "dies_with_us": self.dies_with_us,
-                           "before": self.before}, file)
+                           "before": self.before, "machine": self.machine, "maker": self.maker}, file)
             run(["ip", "link", "add", self.bridge, "type", "bridge"])
             forgo_ipv6(self.bridge)
             run(["ip", "address", "add", f"{self.gateway}/24", "dev", self.bridge])
@@ -262,9 +274,18 @@ class Cluster:
         shutil.copytree(source, target, dirs_exist_ok=True)
         return target
 
+    def runs(self):
+        """Whether a program of it runs, or who brings it up. None does after a restart of the machine."""
+        return bool(self.maker and start_time(self.maker[0]) == self.maker[1]) or any(
+            Daemon.load(self.directory, name).alive() for name in Daemon.names(self.directory))
+
     def down(self):
         """Ends and removes everything; returns what is left (ours, others; see leftovers.left_behind)."""
         if self.base is None:
+            return [], []
+        if self.machine != start_of_machine() and not self.runs():
+            # Outside of the directory there is nothing of it: what bears its marks is another's, with the same addresses.
+            shutil.rmtree(self.directory)
             return [], []
         problems = []
         for node in self.nodes:

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import urllib.error
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, start_of_machine  # noqa: E402
 from control_plane import ControlPlane  # noqa: E402
 from processes import ClusterError, Daemon, free_ports, start_time, wait_for  # noqa: E402
 
@@ -94,6 +96,50 @@ class ControlPlaneTest(unittest.TestCase):
     def test_free_ports_are_distinct_and_free(self):
         ports = free_ports(20)
         self.assertEqual(len(set(ports)), 20)
+
+
+class AfterRestart(unittest.TestCase):
+    """A directory whose cluster's programs are no more, because the machine was started anew or they were ended by hand."""
+
+    def directory(self, machine, maker=None):
+        path = os.path.join(scratch(self), "state")
+        os.makedirs(path)
+        with open(os.path.join(path, "cluster.json"), "w", encoding="utf-8") as file:
+            json.dump({"base": 249, "nodes": 1, "dies_with_us": False, "machine": machine, "maker": maker,
+                       "before": {"kernel parameter": ["kernel/panic = 77"]}}, file)
+        return path
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_what_another_cluster_made_under_the_same_name_stays(self):
+        path = self.directory("an earlier start")
+        self.assertFalse(Cluster.attach(path).runs())
+        subprocess.run(["ip", "link", "add", "mu249br", "type", "bridge"], check=True)
+        try:
+            self.assertEqual(Cluster.attach(path).down(), ([], []))
+            self.assertTrue(os.path.exists("/sys/class/net/mu249br"))
+        finally:
+            subprocess.run(["ip", "link", "del", "mu249br"], check=True)
+        self.assertFalse(os.path.exists(path))
+
+    def test_a_program_of_it_or_its_maker_keeps_the_directory(self):
+        path = self.directory("an earlier start")
+        daemon = Daemon(path, "etcd", ["sleep", "1000"], dies_with_us=True).start()
+        self.assertTrue(Cluster.attach(path).runs())
+        with unittest.mock.patch.object(Cluster, "_check_machine"), self.assertRaisesRegex(ClusterError, "there is a cluster in"):
+            Cluster(path).up()
+        daemon.kill()
+        self.assertFalse(Cluster.attach(path).runs())
+        self.assertTrue(Cluster.attach(self.directory(start_of_machine(), [os.getpid(), start_time(os.getpid())])).runs())
+        self.assertFalse(Cluster.attach(self.directory(start_of_machine(), [os.getpid(), 1])).runs())
+
+    def test_another_cluster_comes_up_in_its_place(self):
+        path = self.directory("an earlier start")
+        made = []
+        with unittest.mock.patch.object(Cluster, "_check_machine"), \
+                unittest.mock.patch.object(Cluster, "_claim_network", lambda cluster: made.append(os.listdir(path)) or 1 / 0), \
+                self.assertRaises(ZeroDivisionError):
+            Cluster(path).up()
+        self.assertEqual(made, [[]])
 
 
 if __name__ == "__main__":
