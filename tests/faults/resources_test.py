@@ -123,7 +123,9 @@ class Scarce(FaultTest):
     def test_a_starved_worker_with_many_threads_is_not_evicted(self):
         group = cgroup.Group(processors=0.2)
         self.addCleanup(group.close)
-        job = self.job(3, steps=STARVE_SECONDS * 100, pace_ms=10, spec={"threads": 4})
+        # So large that a step needs more than the 2 ms that the group gets of a step of the least length.
+        job = self.job(3, steps=STARVE_SECONDS * 100, pace_ms=10, spec={"threads": 4},
+                       training={"model": {"mlp": {"hidden": [1024, 512]}}})
         job.set_slot(1, group.enter)
         self.addCleanup(job.close)
         job.start()
