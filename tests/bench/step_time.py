@@ -3,7 +3,7 @@
 (tests/bench/step_time_bench.cpp). Needs root: each worker has a network namespace of its own, gone with it.
 
     tests/bench/step_time.py --binary build/release/bench/step_time_bench [--seconds 6] [--only mlp-2m,cnn] [--out FILE]
-                             [--kinds flat,racks,shallow,split]
+                             [--kinds flat,racks,shallow,split] [--megabits 200] [--queue-kib 8192]
 
 Links of 200 Mbit/s, 200 us one way within a rack and 500 us between racks; `racks` are two with an uplink a quarter of
 their cards together. Ports have queues of 8 MiB, about netem's own limit of 1,000 packets; `shallow`: of 1 MiB, where TCP
@@ -58,11 +58,15 @@ def main():
     parser.add_argument("--only", default=",".join(MODELS), help="models")
     parser.add_argument("--kinds", default=",".join((*KINDS, "split")))
     parser.add_argument("--out")
+    parser.add_argument("--megabits", default="200", help="of a card; fewer leave a small machine more time for each packet")
+    parser.add_argument("--queue-kib", default="8192", help="of a port, where it is not `shallow`")
     arguments = parser.parse_args()
     raw, errors, plain_errors = [], [], []
     print("| model | network | workers | steps | measured ms | predicted ms | error % | without blocks, sums, overlap % | lost packets |\n"
           "|---|---|---|---|---|---|---|---|---|", flush=True)
     for model, kind, workers, options in rows_of(arguments):
+        options = ["--megabits", arguments.megabits, *(options if "--queue-kib" in options else
+                                                       ["--queue-kib", arguments.queue_kib, *options])]
         one = measured(arguments, model, workers, options)
         steps = one["ranks"][0]["steps"]
         for rank in one["ranks"]:  # one worker's steps tell all
