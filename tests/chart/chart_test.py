@@ -668,6 +668,8 @@ class ChartTest(unittest.TestCase):
         for path in (*glob.glob(os.path.join(ROOT, "docs/**/*.md"), recursive=True), "README.md", "charts/muster/README.md"):
             for command in re.findall(r"\bhelm (?:install|upgrade|test|uninstall) muster\b[^`\n]*", read(path)):
                 self.assertRegex(command, r" (-n|--namespace) muster\b", path)
+                # With the values of the chart before, one that has gained a value cannot be rendered: install_test.py.
+                self.assertNotIn(" --reuse-values", command, path)
                 told += 1
         self.assertGreaterEqual(told, 5)
         page = read("docs/gitops.md")   # before anything is installed

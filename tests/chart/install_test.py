@@ -140,9 +140,9 @@ def wait_for_policies():
                                                         "alice")[0] == 422, POLICY_SECONDS)
 
 
-def install(*arguments, program="helm"):
+def install(*arguments, program="helm", chart=CHART):
     """What helm says after it."""
-    said = helm("install", "muster", CHART, *arguments, program=program)
+    said = helm("install", "muster", chart, *arguments, program=program)
     wait_for("the kind is served", lambda: call("GET", JOBS)[0] == 200, POLICY_SECONDS)
     wait_for("alice may edit", lambda: call("GET", JOBS, user="alice")[0] == 200, POLICY_SECONDS)
     return said
@@ -635,7 +635,7 @@ class Lifecycle(unittest.TestCase):
         self.life("helm4")
 
     def run_page(self, *blocks, program):
-        """Does what these blocks of docs/gitops.md say, for the Secret that the chart made."""
+        """Does what these blocks of a page say, for the Secret that the chart made."""
         with tempfile.TemporaryDirectory(prefix="muster-keys-") as directory:
             os.symlink(f"{ROOT}/charts", f"{directory}/charts")
             script = "".join(map(textwrap.dedent, blocks)).replace("muster-keys", "muster-master")
@@ -645,6 +645,40 @@ class Lifecycle(unittest.TestCase):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
+
+    def upgrade_from_a_chart_that_knew_less(self, program):
+        def operator():
+            (container,) = PLANE.kubectl_json("get", "deployment", "-n", "muster",
+                                              "muster-operator")["spec"]["template"]["spec"]["containers"]
+            return container
+
+        digest = "sha256:" + "0" * 64
+        with open(f"{CHART}/README.md", encoding="utf-8") as file:
+            (page,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", file.read(), re.M | re.S) if "image.digest=" in block]
+        with tempfile.TemporaryDirectory(prefix="muster-before-") as directory:
+            before = shutil.copytree(CHART, f"{directory}/muster")
+            for name in ("values.yaml", "templates/_helpers.tpl", "templates/deployment.yaml"):
+                with open(f"{before}/{name}", encoding="utf-8") as file:
+                    lines = file.readlines()
+                kept = [line.replace("memory: 512Mi", "memory: 256Mi") for line in lines if "podStartTimeout" not in line]
+                self.assertEqual(len(kept), len(lines) - 1, name)
+                with open(f"{before}/{name}", "w", encoding="utf-8") as file:
+                    file.writelines(kept)
+            install("--set", "logLevel=debug", program=program, chart=before)
+        self.addCleanup(uninstall, program)
+        self.assertNotIn("--pod-start-timeout", " ".join(operator()["args"]))
+        self.run_page(page.replace("sha256:...", digest), program=program)
+        after = operator()
+        self.assertIn("--pod-start-timeout=1h", after["args"], "a value that the chart has gained")
+        self.assertEqual(after["resources"]["limits"]["memory"], "512Mi", "a default that was raised")
+        self.assertIn("--log-level=debug", after["args"], "what was set at the installation")
+        self.assertTrue(after["image"].endswith("@" + digest), after["image"])
+
+    def test_a_chart_that_has_gained_a_value_is_upgraded_to_as_the_page_says_with_helm_3(self):
+        self.upgrade_from_a_chart_that_knew_less("helm")
+
+    def test_a_chart_that_has_gained_a_value_is_upgraded_to_as_the_page_says_with_helm_4(self):
+        self.upgrade_from_a_chart_that_knew_less("helm4")
 
     def replace_ca(self, program):
         def secret():

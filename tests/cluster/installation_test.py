@@ -47,7 +47,7 @@ class Installation(LongJobTest):
         self.start_long("upgrade", cpu="90m")
         before, operators = self.containers("upgrade"), {pod["metadata"]["uid"] for pod in self.operators()}
         self.assertEqual(len(before), 2)
-        helm("upgrade", "muster", CHART, "--reuse-values", "--set", f"logLevel=debug,image.tag={tag}", "--wait",
+        helm("upgrade", "muster", CHART, "--reset-then-reuse-values", "--set", f"logLevel=debug,image.tag={tag}", "--wait",
              "--timeout", "2m")
         self.addCleanup(helm, "rollback", "muster", "1", "--wait", "--timeout", "2m")
         after = wait_for("the old operators are gone", lambda: (
