@@ -29,6 +29,16 @@ RELEASE_BYTES_MAX = 512 * 1024   # A release is one Secret, which may hold 1 MiB
 KUBE_VERSION = ["--kube-version", "v1.36.0"]
 
 
+class Strict(yaml.SafeLoader):
+    """Refuses a name that stands twice in a mapping, as kustomize does."""
+
+    def construct_mapping(self, node, deep=False):
+        names = [name.value for name, _ in node.value]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise AssertionError(f"{sorted(twice)} stand twice{node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
 class Helm:
     def __init__(self):
         found = subprocess.run([os.path.join(ROOT, "scripts/kube-tools"), "helm"], stdout=subprocess.PIPE, text=True,
@@ -54,7 +64,7 @@ class Helm:
         code, text = self.template(values, overrides=overrides, served=served)
         if code != 0:
             raise AssertionError(text)
-        return [one for one in yaml.safe_load_all(text) if one]
+        return [one for one in yaml.load_all(text, Strict) if one]
 
 
 HELM = None
@@ -120,6 +130,11 @@ class ChartTest(unittest.TestCase):
                 self.assertEqual(labels["app.kubernetes.io/instance"], "muster", one["metadata"])
                 self.assertEqual(labels["app.kubernetes.io/managed-by"], "Helm", one["metadata"])
                 self.assertEqual(labels["app.kubernetes.io/name"], "muster", one["metadata"])
+                self.assertEqual(labels["app.kubernetes.io/part-of"], "muster", one["metadata"])
+                self.assertIn(labels.get("app.kubernetes.io/component"),
+                              {None, "operator", "metrics", "node-agent", "test"}, one["metadata"])
+                if path.endswith("everything-values.yaml"):
+                    self.assertEqual(labels["team"], "a", one["metadata"])
 
     def test_what_can_be_left_out_is(self):
         kinds = {one["kind"] for one in HELM.objects(os.path.join(CHART, "ci/minimal-values.yaml"))

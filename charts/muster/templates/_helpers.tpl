@@ -1,13 +1,16 @@
+{{/*
+Labels of every object. A name stands once and has the chart's own value: selectors look for it, and strict readers of YAML refuse
+one that stands twice. The component is what an object adds to these.
+*/}}
 {{- define "muster.labels" -}}
-app.kubernetes.io/name: muster
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/part-of: muster
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict
+    "app.kubernetes.io/name" "muster"
+    "app.kubernetes.io/instance" .Release.Name
+    "app.kubernetes.io/version" .Chart.AppVersion
+    "app.kubernetes.io/managed-by" .Release.Service
+    "app.kubernetes.io/part-of" "muster"
+    "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) }}
+{{- mustMergeOverwrite (omit (.Values.commonLabels | default dict) "app.kubernetes.io/component") $own | toYaml }}
 {{- end }}
 
 {{- define "muster.selector" -}}
