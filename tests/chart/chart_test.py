@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -279,6 +280,19 @@ class ChartTest(unittest.TestCase):
             code, text = HELM.template(overrides=overrides)
             self.assertNotEqual(code, 0, f"{'.'.join(path)}.tpyo was taken")
             self.assertIn("tpyo", text)
+
+    def test_a_parent_chart_switches_it_on_and_off_by_a_condition(self):
+        with tempfile.TemporaryDirectory(prefix="muster-parent-") as directory:
+            shutil.copytree(CHART, f"{directory}/charts/muster")
+            version = yaml.safe_load(read("charts/muster/Chart.yaml"))["version"]
+            with open(f"{directory}/Chart.yaml", "w", encoding="utf-8") as file:
+                yaml.safe_dump({"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [
+                    {"name": "muster", "version": version, "condition": "muster.enabled"}]}, file)
+            for enabled, found in (("true", ["muster-operator"]), ("false", [])):
+                done = HELM.run("template", "muster", directory, *KUBE_VERSION, "--set", f"muster.enabled={enabled}")
+                self.assertEqual(done.returncode, 0, done.stdout)
+                objects = [one for one in yaml.load_all(done.stdout, Strict) if one]
+                self.assertEqual([one["metadata"]["name"] for one in objects if one["kind"] == "Deployment"], found)
 
     def test_the_schema_refuses_wrong_values(self):
         for overrides in ({"replicaCount": "two"}, {"replicaCount": 0}, {"logLevel": "loud"},
