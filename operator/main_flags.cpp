@@ -217,7 +217,7 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
                  "HTTP on loopback, for development (default: none)")
       ->type_name("DIR");
   app.add_option("--worker-image", flags.worker_image,
-                 "image of built-in workers (default muster-worker:0.1.0)")
+                 "image of built-in workers (default localhost/muster/muster-worker:0.1.0)")
       ->type_name("IMAGE");
   app.add_option("--worker-metrics-port", flags.worker_metrics_port,
                  "port of the workers' metrics; 0 = none (default 0)")

@@ -36,7 +36,7 @@ struct Flags {
   std::string endpoint_url;  ///< empty = by namespace, or the bound loopback address
   std::string endpoint_server_name;
   std::string master_dir;
-  std::string worker_image = "muster-worker:0.1.0";
+  std::string worker_image = "localhost/muster/muster-worker:0.1.0";
   int worker_metrics_port = 0;
   std::string pod_groups;                       ///< v1beta1, v1alpha2, or empty = none are made
   std::vector<std::string> admission_policies;  ///< looked at from time to time; empty = none

@@ -678,6 +678,21 @@ class ChartTest(unittest.TestCase):
             self.assertEqual(container["image"], f"{pushed}/muster-operator:{version}", page)
             self.assertIn(f"--worker-image={pushed}/muster-worker:{version}", container["args"], page)
 
+    def test_images_that_nobody_named_are_those_that_docker_build_makes_and_no_stranger_can_publish(self):
+        version = re.search(r"^project\(muster VERSION ([0-9.]+)", read("CMakeLists.txt"), re.M).group(1)
+        (made,) = re.findall(r"^ *name=(\S+)$", read("docker/build"), re.M)
+        operator, worker = (made.replace("$image", name).replace("$version", version)
+                            for name in ("muster-operator", "muster-worker"))
+        objects = HELM.objects(overrides={"nodeAgent": {"enabled": True}})
+        (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        self.assertIn(f"--worker-image={worker}", container["args"])
+        self.assertIn(f'worker_image = "{worker}"', read("operator/main_flags.h"))
+        (agent,) = only(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+        asked = [one["image"] for one in only(objects, "Pod")["spec"]["containers"]]
+        self.assertEqual([container["image"], agent["image"], *asked], [operator, operator, worker, worker])
+        for image in (operator, worker):
+            self.assertTrue(image.startswith("localhost/"), image)
+
     def test_the_pages_tell_of_every_right_of_the_operator(self):
         said = {"persistentvolumeclaims": "claims", "persistentvolumes": "volumes", "hypernodes": "topologies",
                 "topologyconfigs": "topologies", "trainingjobs": "jobs", "trainingqueues": "queues",

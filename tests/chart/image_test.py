@@ -180,7 +180,7 @@ class ImageTest(unittest.TestCase):
 
     def test_settings_are_those_of_a_careful_pod(self):
         for name, image in self.images.items():
-            self.assertEqual(image.name, f"docker.io/muster/{name}:0.1.0")
+            self.assertEqual(image.name, f"localhost/muster/{name}:0.1.0")
             config = image.config["config"]
             self.assertEqual(config["User"], "65532:65532")
             self.assertEqual(config["Entrypoint"], [f"/usr/bin/{IMAGES[name]}"])

@@ -15,7 +15,7 @@ from installed import CHART, helm  # noqa: E402
 from long_job import LongJobTest  # noqa: E402
 from processes import ClusterError, wait_for  # noqa: E402
 
-OPERATOR = "docker.io/muster/muster-operator"
+OPERATOR = "localhost/muster/muster-operator"
 TEST = ["test", "muster", "--timeout", "2m"]
 
 

@@ -387,7 +387,7 @@ class OperatorTest(unittest.TestCase):
         Replica(self, "a").wait_ready()
         PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits-claim.yaml", "-f", f"{ROOT}/examples/digits.yaml")
         pods = gang("digits", 2)
-        self.assertEqual(pods[0]["spec"]["containers"][0]["image"], "muster-worker:0.1.0")
+        self.assertEqual(pods[0]["spec"]["containers"][0]["image"], "localhost/muster/muster-worker:0.1.0")
         sources = json.dumps(pods[0]["spec"]["volumes"])
         self.assertIn('"audience": "muster"', sources)
 
