@@ -60,6 +60,7 @@ struct ChildPlan {
   int input_fd;  ///< -1: muster's own
   int output_fd, errors_fd;
   int failure_fd;
+  bool ignores_interrupt;
   pid_t parent;
 };
 
@@ -69,6 +70,11 @@ struct ChildPlan {
   if (::getppid() != plan.parent) ::_exit(127);  // the parent died before prctl
   // What muster itself ignores; what its user does (nohup a hang-up), kubectl shall ignore, too.
   ::signal(SIGPIPE, SIG_DFL);
+  if (plan.ignores_interrupt) {
+    // Go's programs leave these two ignored where they begin so; a SIGTERM they would not.
+    ::signal(SIGINT, SIG_IGN);
+    ::signal(SIGHUP, SIG_IGN);
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -132,10 +138,15 @@ Result<KubeProcess> KubeProcess::start(const KubeProcessSpec& spec) {
   words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());
   const std::vector<char*> argv = pointers_to(words);
   const std::vector<char*> environment = pointers_to(spec.environment);
-  const ChildPlan plan{spec.program.c_str(),    argv.data(),
-                       environment.data(),      input.get(),
-                       output.write_end.get(),  errors.write_end.get(),
-                       failure.write_end.get(), ::getpid()};
+  const ChildPlan plan{spec.program.c_str(),
+                       argv.data(),
+                       environment.data(),
+                       input.get(),
+                       output.write_end.get(),
+                       errors.write_end.get(),
+                       failure.write_end.get(),
+                       spec.ignores_interrupt,
+                       ::getpid()};
   const pid_t pid = ::fork();
   if (pid < 0) {
     return Error(ErrorCode::kIo, "cannot start " + spec.program + ": " + system_words(errno));

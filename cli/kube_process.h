@@ -23,6 +23,8 @@ struct KubeProcessSpec {
   std::vector<std::string> environment;  ///< "NAME=value"
   std::string input;                     ///< its standard input
   bool has_input = false;                ///< false: it inherits muster's
+  /// SIGINT and SIGHUP, which a terminal sends to all of muster's process group, do not end it.
+  bool ignores_interrupt = false;
 };
 
 /// It is over once its program has ended and both pipes are closed, or the program has ended and

@@ -262,6 +262,7 @@ Result<KubeProcess> Kubectl::start(const KubectlCall& call) const {
   spec.environment = environment_;
   spec.input = call.input;
   spec.has_input = call.has_input;
+  spec.ignores_interrupt = call.ignores_interrupt;
   const KubectlFlags& flags = setting_.flags;
   // After the verb: a plugin's flags may stand in front of nothing else.
   if (!flags.kubeconfig.empty()) spec.arguments.push_back("--kubeconfig=" + flags.kubeconfig);

@@ -30,7 +30,7 @@ struct KubectlCall {
   milliseconds deadline{900'000};                   ///< of the whole call; 0 = none
   milliseconds silence{60'000};                     ///< longest without a word of it; 0 = any
   std::size_t max_output = std::size_t{256} << 20;  ///< bytes; more is an error
-  bool ignores_interrupt = false;                   ///< for clearing up after one
+  bool ignores_interrupt = false;                   ///< as its kubectl does; for clearing up
   bool keeps_part = false;    ///< what it has printed counts, also when it then ends with an error
   bool tells_all = false;     ///< what it says on its errors is shown also where it succeeds
   bool is_namespaced = true;  ///< false: without the user's --namespace

@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <utility>
+
 #include "cli/kubectl.h"
 #include "tests/unit/kubelet/temporary_directory.h"
 
@@ -19,7 +22,8 @@ MonoTime after(milliseconds time) { return MonoTime(time); }
 /// A shell as kubectl; its $GATE is a pipe with a name that this has open.
 class Program {
  public:
-  explicit Program(const std::string& script) : process_(start(script)) {}
+  explicit Program(const std::string& script, KubeProcessSpec spec = {})
+      : process_(start(script, std::move(spec))) {}
 
   void open_gate() { REQUIRE(::write(gate_.get(), "go\n", 3) == 3); }
   KubeProcess& operator*() { return process_; }
@@ -43,11 +47,10 @@ class Program {
   std::string output;
 
  private:
-  KubeProcess start(const std::string& script) {
+  KubeProcess start(const std::string& script, KubeProcessSpec spec) {
     const std::string gate = directory_.path + "/gate";
     REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
     gate_ = UniqueFd(::open(gate.c_str(), O_RDWR | O_CLOEXEC));
-    KubeProcessSpec spec;
     spec.program = "/bin/sh";
     spec.arguments = {"-c", script};
     spec.environment = {"GATE=" + gate, "PATH=/usr/bin:/bin"};
@@ -84,6 +87,24 @@ TEST_CASE("one that leaves nothing behind is over at once") {
   while (!(*program).exit_code()) program.hear(after(milliseconds(0)));
   CHECK((*program).exit_code() == 128 + 9);
   CHECK(program.output == "answer\n");
+}
+
+TEST_CASE("neither Ctrl-C nor a terminal that closes ends one that clears up after them") {
+  for (const int number : {SIGINT, SIGHUP}) {
+    CAPTURE(number);
+    // Whoever started the tests may have it ignored.
+    const auto before = std::signal(number, SIG_DFL);
+    for (const bool ignores : {false, true}) {
+      CAPTURE(ignores);
+      KubeProcessSpec spec;
+      spec.ignores_interrupt = ignores;
+      Program program("kill -" + std::to_string(number) + " $$; echo deleted", spec);
+      while (!(*program).exit_code()) program.hear(after(milliseconds(0)));
+      CHECK((*program).exit_code() == (ignores ? 0 : 128 + number));
+      CHECK(program.output == (ignores ? "deleted\n" : ""));
+    }
+    std::signal(number, before);
+  }
 }
 
 TEST_CASE("what a helper passes on a moment after its end is heard") {

@@ -970,6 +970,26 @@ class FetchTest(PluginTest):
         left = [file for _, _, files in os.walk(self.path("muster-fetch")) for file in files]
         self.assertEqual(left, [])
 
+    def test_a_terminal_that_closes_deletes_the_pod(self):
+        """It tells all its programs of that twice, and the second time the pod is being deleted."""
+        for name in ("stream", "deleting"):
+            os.mkfifo(self.path(name))
+        self.answer("delete pod digits-fetch", fifo="deleting")
+        self.complete()
+        self.answer("^exec ", fifo="stream")
+        deleting = os.open(self.path("deleting"), os.O_RDWR)
+        process = self.start("fetch", "digits", start_new_session=True)
+        with open(self.path("stream"), "wb"):
+            os.killpg(process.pid, signal.SIGHUP)
+            self.wait_until(self.pods_deleted)
+            for number in (signal.SIGHUP, signal.SIGINT):
+                os.killpg(process.pid, number)
+            os.close(deleting)
+            _, err = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertNotIn("could not be deleted", err)
+        self.assertEqual(len(self.pods_deleted()), 1)
+
     def test_a_pod_that_cannot_run_is_told_and_deleted(self):
         self.answer("get pod digits-fetch", pod(9, {"waiting": {"reason": "ErrImageNeverPull", "message": "no image"}},
                                                 phase="Pending"))
