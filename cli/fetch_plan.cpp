@@ -21,9 +21,12 @@ constexpr const char* kVolume = "checkpoint";
 /// Of a value that a manifest holds, which anybody may have written.
 constexpr std::size_t kMaxSavedBytes = 200;
 
-/// Labels by which the pods that fetch from a job are told from all others.
+/// Labels by which the pods that fetch from a job are told from all others, also of charts that
+/// name a component so.
 std::vector<std::pair<std::string, std::string>> marks_of(const api::TrainingJob& job) {
-  return {{"app.kubernetes.io/component", "fetch"}, {"app.kubernetes.io/instance", job.meta.name}};
+  return {{"app.kubernetes.io/name", "muster"},
+          {"app.kubernetes.io/component", "fetch"},
+          {"app.kubernetes.io/instance", job.meta.name}};
 }
 
 Error nothing_kept(const std::string& sentence) {
@@ -181,7 +184,7 @@ Json make_fetch_pod(const api::TrainingJob& job, const FetchPodFacts& facts) {
   }
   // Without Muster's own labels and without the job as its owner: such a pod is a worker, and only
   // the operator may make one.
-  Json labels{{"app.kubernetes.io/name", "muster"}};
+  Json labels = Json::object();
   for (const auto& [label, value] : marks_of(job)) labels[label] = value;
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},

@@ -109,6 +109,18 @@ TEST_CASE("a checkpoint that was saved with other numbers is told by the field t
   for (const char* damaged : {"[]", "{}", R"({"identity": 1})"}) CHECK(told(damaged) == "");
 }
 
+TEST_CASE("the pods that fetch from a job are told from another program's by their labels") {
+  const api::TrainingJob job = job_of(R"({"mlp": {"hidden": [8]}})", true);
+  const Json labels = make_fetch_pod(job, {})["metadata"]["labels"];
+  CHECK(labels["app.kubernetes.io/name"] == "muster");
+  std::string all;
+  for (const char* mark : {"name", "component", "instance"}) {
+    const std::string label = std::string("app.kubernetes.io/") + mark;
+    all += (all.empty() ? "" : ",") + label + "=" + labels.value(label, "");
+  }
+  CHECK(fetch_selector(job) == all);
+}
+
 TEST_CASE("the pod that reads a volume has what the workers need to stand there and to read it") {
   api::TrainingJob job = job_of(R"({"mlp": {"hidden": [8]}})", true);
   job.spec.worker.pod_fields = *parse_json(R"({

@@ -880,8 +880,8 @@ class FetchTest(PluginTest):
         self.answer("^exec ", stdout_file="tar")
         self.assertEqual(self.muster("fetch", "digits").returncode, 0)
         verbs = [call["args"] for call in self.calls() if call["args"][0] in ("create", "delete")]
-        self.assertEqual(verbs[0], ["delete", "pods", "--selector=app.kubernetes.io/component=fetch,"
-                                    "app.kubernetes.io/instance=digits",
+        self.assertEqual(verbs[0], ["delete", "pods", "--selector=app.kubernetes.io/name=muster,"
+                                    "app.kubernetes.io/component=fetch,app.kubernetes.io/instance=digits",
                                     "--field-selector=status.phase!=Pending,status.phase!=Running,status.phase!=Unknown",
                                     "--wait=false"])
         self.assertEqual([words[0] for words in verbs], ["delete", "create", "delete"])
