@@ -92,7 +92,9 @@ constexpr std::array kRules{
          "the cluster knows no TrainingJobs: Muster is not installed there (helm install muster "
          "charts/muster)"},
     Rule{"(NotFound)", ErrorCode::kNotFound, ""},
-    Rule{"(Forbidden)", ErrorCode::kForbidden, "you lack the right"},
+    Rule{"forbidden: User \"", ErrorCode::kForbidden, "you lack the right"},
+    // As a quota, a LimitRange or Pod Security says it, to somebody who has the right.
+    Rule{"(Forbidden)", ErrorCode::kForbidden, ""},
     Rule{"(Unauthorized)", ErrorCode::kUnauthorized, "the cluster does not know you"},
     Rule{"You must be logged in", ErrorCode::kUnauthorized, "the cluster does not know you"},
     Rule{"(AlreadyExists)", ErrorCode::kAlreadyExists, ""},

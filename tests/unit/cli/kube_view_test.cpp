@@ -256,8 +256,20 @@ TEST_CASE("kubectl's last words become a code and one line") {
   const auto explain = [](const char* words) { return explain_kubectl({"get"}, 1, words); };
   CHECK(explain("Error from server (NotFound): pods \"x\" not found\n").code() ==
         ErrorCode::kNotFound);
-  CHECK(explain("Warning: old\nError from server (Forbidden): no\n").message() ==
-        "you lack the right: Error from server (Forbidden): no");
+  const std::string eve =
+      "Error from server (Forbidden): pods is forbidden: User \"eve\" cannot list resource "
+      "\"pods\"";
+  CHECK(explain(("Warning: old\n" + eve + "\n").c_str()).message() == "you lack the right: " + eve);
+  CHECK(explain(eve.c_str()).code() == ErrorCode::kForbidden);
+  for (const char* refused :
+       {"Error from server (Forbidden): pods \"x\" is forbidden: exceeded quota: q, requested: "
+        "pods=1",
+        "Error from server (Forbidden): pods \"x\" is forbidden: violates PodSecurity "
+        "\"restricted\"",
+        "Error from server (Forbidden): pods \"x\" is forbidden: maximum cpu usage is 1"}) {
+    CHECK(explain(refused).message() == refused);
+    CHECK(explain(refused).code() == ErrorCode::kForbidden);
+  }
   CHECK(explain("error: one\n\033[31mtwo\n").message() == "kubectl get: error: one;  [31mtwo");
   CHECK(explain("").message() == "kubectl get: ended with exit code 1 and said nothing");
   CHECK(explain(std::string(100'000, 'x').c_str()).message().size() < 2'000);

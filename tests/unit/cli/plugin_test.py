@@ -188,7 +188,8 @@ class GetTest(PluginTest):
         self.assertRegex(process.communicate()[1], "^muster: no cluster answers.*\nmuster: kubectl get: ended with .*\n$")
 
     def test_a_watch_that_the_cluster_refuses_ends(self):
-        self.answer("--watch", stderr='Error from server (Forbidden): User "eve" cannot watch\n', code=1)
+        self.answer("--watch", stderr='Error from server (Forbidden): trainingjobs.muster.dev is forbidden: User "eve" cannot watch\n',
+                    code=1)
         self.answer("get trainingjobs", items(job(phase="Waiting")))
         done = self.muster("get", "-w")
         self.assertEqual(done.returncode, 4)
@@ -255,6 +256,8 @@ class GetTest(PluginTest):
             ('error: the server doesn\'t have a resource type "trainingjobs"\n', "Muster is not installed there"),
             ('Error from server (Forbidden): trainingjobs.muster.dev is forbidden: User "eve" cannot list\n',
              "you lack the right.*eve"),
+            ('Error from server (Forbidden): pods "x" is forbidden: exceeded quota: q, requested: pods=1\n',
+             r"^muster: Error from server \(Forbidden\): pods .* exceeded quota: q"),
             ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout\n", "no cluster answers.*10.0.0.1"),
             ('E1121 15:00:00.000000 1 x.go:1] noise\nerror: context "x" does not exist\n',
              r'^muster: kubectl get: error: context "x" does not exist$')]
