@@ -19,17 +19,31 @@ void append(std::string& bytes, std::uint32_t value, std::size_t width) {
   }
 }
 
-/// A shard takes the place of what has its name, and /dev/null is needed by others.
-Status check_output(const std::string& path) {
+Error bad_output(const std::string& sentence) {
+  return Error(ErrorCode::kInvalid, sentence).with_exit_code(contract::exit_code::kUsage);
+}
+
+/// A shard takes the place of what has its name, and /dev/null is needed by others. The shard of an
+/// earlier call is no text, but a pattern of the shell may have found it beside them.
+Status check_output(const TokenizeOptions& options) {
   struct stat there{};
-  if (::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode)) return {};
-  return Error(ErrorCode::kInvalid,
-               path + ": is no regular file; --output must name one, or a new one")
-      .with_exit_code(contract::exit_code::kUsage);
+  if (::stat(options.output.c_str(), &there) != 0) return {};
+  if (!S_ISREG(there.st_mode)) {
+    return bad_output(options.output +
+                      ": is no regular file; --output must name one, or a new one");
+  }
+  for (const std::string& text : options.texts) {
+    struct stat one{};
+    if (::stat(text.c_str(), &one) != 0) continue;  // who reads it says so
+    if (one.st_dev != there.st_dev || one.st_ino != there.st_ino) continue;
+    return bad_output(options.output +
+                      ": --output is also one of the texts; it must name another file");
+  }
+  return {};
 }
 
 Status tokenize(const TokenizeOptions& options) {
-  MUSTER_RETURN_IF_ERROR(check_output(options.output));
+  MUSTER_RETURN_IF_ERROR(check_output(options));
   MUSTER_ASSIGN_OR_RETURN(const auto vocabulary, bpe::Vocabulary::load(options.vocabulary));
   std::vector<std::int32_t> tokens;
   std::uint64_t bytes = 0;

@@ -104,6 +104,16 @@ class Flags(unittest.TestCase):
             self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
             self.assertEqual(os.listdir(directory), ["pipe"])
 
+    def test_a_shard_takes_the_place_of_none_of_its_texts(self):
+        with tempfile.TemporaryDirectory(prefix="muster-flags-") as directory:
+            book = os.path.join(directory, "book.txt")
+            with open(book, "w", encoding="utf-8") as file:
+                file.write("To be")
+            self.assert_refused(f"{book}: --output is also one of the texts; it must name another file", "tokenize", book,
+                                "--vocabulary", os.path.join(ROOT, "tests/unit/bpe/vocabulary"), "--output", book)
+            with open(book, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "To be")
+
 
 if __name__ == "__main__":
     Flags.muster = os.path.join(os.path.abspath(sys.argv.pop(1)), "muster")

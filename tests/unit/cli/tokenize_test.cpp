@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "common/contract.h"
+#include "tests/unit/kubelet/temporary_directory.h"
 
 namespace muster::cli {
 namespace {
@@ -34,6 +38,26 @@ TEST_CASE("a shard has tokens of two bytes, or of four where the vocabulary need
   REQUIRE(wide.has_value());
   CHECK(wide->substr(0, 12) == std::string("\xa1\xd9\x34\x01\7\0\0\0\3\0\0\0", 12));
   CHECK(wide->substr(1024) == std::string("\1\0\0\0\2\1\0\0\xff\xff\0\0", 12));
+}
+
+TEST_CASE("a shard takes the place of none of its texts, by whatever name") {
+  const test::TemporaryDirectory directory;
+  const std::string book = directory.path + "/book.txt", link = directory.path + "/link.txt";
+  const std::string shard = directory.path + "/train.bin";
+  std::ofstream(book) << "To be";
+  std::filesystem::create_symlink(book, link);
+  const auto tokenized = [](std::vector<std::string> texts, const std::string& output) {
+    return tokenize_command({std::move(texts), "tests/unit/bpe/vocabulary", output});
+  };
+  CHECK(tokenized({book}, book) == contract::exit_code::kUsage);
+  CHECK(tokenized({directory.path + "/absent", link}, book) == contract::exit_code::kUsage);
+  CHECK(test::content_of(book) == "To be");
+  CHECK(tokenized({book}, shard) == contract::exit_code::kComplete);
+  const std::string made = test::content_of(shard);
+  // As when all that lies there is named.
+  CHECK(tokenized({book, shard}, shard) == contract::exit_code::kUsage);
+  CHECK(test::content_of(shard) == made);
+  CHECK(tokenized({book}, shard) == contract::exit_code::kComplete);
 }
 
 TEST_CASE("a shard of nothing is refused") {
