@@ -1,12 +1,14 @@
 #include "cli/fetched_files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "cli/files.h"
 #include "common/contract.h"
@@ -48,6 +50,21 @@ Result<std::size_t> read_full(int fd, char* out, std::size_t size, const std::st
 
 }  // namespace
 
+/// Where the file system knows no such locks, or the directory cannot be read, it goes without.
+Status FetchedFiles::lock() {
+  if (lock_) return {};
+  UniqueFd place(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const bool is_taken =
+      place && ::flock(place.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (!is_taken) {
+    lock_ = std::move(place);
+    return {};
+  }
+  return Error(ErrorCode::kInvalid,
+               directory_ + ": another `muster fetch` writes here; give another --output")
+      .with_exit_code(contract::exit_code::kUsage);
+}
+
 Status FetchedFiles::begin_file(const std::string& name, std::int64_t bytes) {
   if (!last_.empty() && name > last_) {
     has_enough_ = true;
@@ -58,6 +75,7 @@ Status FetchedFiles::begin_file(const std::string& name, std::int64_t bytes) {
   if (wanted.empty()) return {};
   const std::string path = place_of(current_);
   MUSTER_RETURN_IF_ERROR(make_parents(path));
+  MUSTER_RETURN_IF_ERROR(lock());
   file_ = UniqueFd(
       ::open(part_of(path).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   return file_ ? Status() : place_error(part_of(path), "open", errno);

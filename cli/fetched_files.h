@@ -23,6 +23,7 @@ class FetchedFiles final : public TarSink {
   /// Removes what was not kept.
   ~FetchedFiles() override { drop(); }
 
+  /// Errors: kInvalid, exit code kUsage: another of these writes into the directory.
   Status begin_file(const std::string& name, std::int64_t bytes) override;
   Status data(std::string_view piece) override;
   Status end_file() override;
@@ -44,6 +45,7 @@ class FetchedFiles final : public TarSink {
 
  private:
   std::string place_of(const File& file) const { return directory_ + "/" + file.name; }
+  Status lock();
   void drop();
   std::string directory_;
   std::function<std::string(const std::string&)> wants_;
@@ -52,6 +54,7 @@ class FetchedFiles final : public TarSink {
   bool has_enough_ = false;
   bool is_kept_ = false;
   std::string spared_;  ///< a path that is not removed
+  UniqueFd lock_;  ///< the directory; files that have not come whole have names that all would use
   UniqueFd file_;
   File current_;
 };

@@ -483,6 +483,7 @@ BREAKAGES = [
     Breakage("one silent kubelet hides the other workers' lines", "cli/log_reader.cpp",
              "source.silence >= kLogSilence", "source.silence < nanoseconds(0)", "test_cli_kube"),
     Breakage("a refused model that cannot be set aside is removed", "cli/fetched_files.cpp", "  spared_ = part;\n", "", "test_cli_kube"),
+    Breakage("two fetches write into one directory", "cli/fetched_files.cpp", "  MUSTER_RETURN_IF_ERROR(lock());\n", "", "test_cli_kube"),
     Breakage("who wants a model is sent all that lies beside it", "cli/fetch_plan.cpp", "    plan.names = std::move(wanted);\n", "", "test_cli_kube"),
     Breakage("a claim with many files gives out none of them", "worker/archive.cpp", "names.empty() ? archive.add_directory",
              "names.size() < 1000 ? archive.add_directory", "test_worker"),

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "common/contract.h"
 #include "tests/unit/kubelet/temporary_directory.h"
 
 namespace muster::cli {
@@ -41,6 +42,34 @@ TEST_CASE("what is refused is where it is said to be, also if a directory has th
     CHECK(content_of(kept) == "new");
     CHECK_FALSE(fs::exists(directory.path + "/record.jsonl.part"));
   }
+}
+
+TEST_CASE("two that write into one directory do not take each other's files") {
+  const test::TemporaryDirectory directory;
+  const std::string place = directory.path + "/here", model = place + "/model.safetensors";
+  {
+    FetchedFiles first = fetch_into(place);
+    REQUIRE(first.begin_file("model.safetensors", 3));
+    REQUIRE(first.data("ne"));
+    {
+      FetchedFiles second = fetch_into(place);
+      for (const char* name : {"model.safetensors", "record.jsonl"}) {
+        const Status begun = second.begin_file(name, 5);
+        REQUIRE_FALSE(begun);
+        CHECK(begun.error().exit_code() == contract::exit_code::kUsage);
+        CHECK(begun.error().message() ==
+              place + ": another `muster fetch` writes here; give another --output");
+      }
+    }
+    REQUIRE(first.data("w"));
+    REQUIRE(first.end_file());
+    REQUIRE(first.keep());
+  }
+  CHECK(content_of(model) == "new");
+  CHECK(std::distance(fs::directory_iterator(place), {}) == 1);
+  FetchedFiles third = fetch_into(place);
+  give(third, "model.safetensors");
+  CHECK(third.keep());
 }
 
 TEST_CASE("no fetched file takes its name where a directory has one of the names") {
