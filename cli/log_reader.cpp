@@ -34,11 +34,12 @@ Status LogReader::add(const PodView& pod) {
   KubectlCall call;
   call.arguments = {"logs", pod.name, "--container=" + pod.log_container(), "--timestamps"};
   if (options_.follows) call.arguments.emplace_back("--follow");
+  if (!has_begun_) first_.insert(log_name(pod));
   const auto last = last_lines_.find(log_name(pod));
   if (last != last_lines_.end() && !last->second.stamp.empty()) {
     call.arguments.push_back("--since-time=" + last->second.stamp);
     skip_until_[log_name(pod)] = last->second.time_ns;
-  } else {
+  } else if (first_.contains(log_name(pod))) {
     if (options_.tail >= 0) call.arguments.push_back("--tail=" + std::to_string(options_.tail));
     if (!options_.since.empty()) call.arguments.push_back("--since=" + options_.since);
   }
@@ -100,6 +101,7 @@ Status LogReader::hand_on() {
 }
 
 Status LogReader::turn(MonoTime until) {
+  has_begun_ = true;
   std::vector<pollfd> polled{{kubectl_.signal_fd(), POLLIN, 0}};
   const MonoTime started = kubectl_.clock().mono_now();
   MonoTime next = std::min(merger_.due().value_or(until), until);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@
 
 namespace muster::cli {
 
+/// `tail` and `since` are of the logs that are there at the beginning, which are those added before
+/// the first turn(): of one that comes later everything is new.
 struct LogReaderOptions {
   bool follows = false;
   std::int64_t tail = -1;
@@ -78,6 +81,8 @@ class LogReader {
   /// The time of the last line of each log that was followed, for going on after it.
   std::map<std::string, LogLine> last_lines_;
   std::map<std::string, std::int64_t> skip_until_;
+  std::set<std::string> first_;  ///< the logs that were there at the beginning
+  bool has_begun_ = false;
   std::map<std::string, std::string> failed_;  ///< by log what was said of it
   std::vector<std::string> complaints_;
   std::array<char, 65536> buffer_;

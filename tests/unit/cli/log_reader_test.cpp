@@ -33,8 +33,9 @@ PodView pod_of(int slot) {
   return pod;
 }
 
-/// A reader over a kubectl that tells two lines of pod-0, and one of any other pod, whose log then
-/// neither goes on nor ends.
+/// A reader over a kubectl that tells two lines of pod-0, its own arguments as a line of pod-2,
+/// from the second time on, and of pod-3, and one line of any other pod, whose log then neither
+/// goes on nor ends.
 struct Reading {
   explicit Reading(const LogReaderOptions& options) {
     Kubectl::Setting setting;
@@ -53,6 +54,9 @@ struct Reading {
     REQUIRE(::mkfifo((directory.path + "/gate").c_str(), 0600) == 0);
     std::ofstream(path) << "#!/bin/sh\ncase \"$*\" in\n"
                            "*pod-0*) printf '2026-11-21T12:00:0%dZ a line\\n' 2 3 ;;\n"
+                           "*pod-2*) [ -e $0.asked ] && echo 2026-11-21T12:00:02Z \"$*\"\n"
+                           ": >$0.asked ;;\n"
+                           "*pod-3*) echo 2026-11-21T12:00:02Z \"$*\" ;;\n"
                            "*) echo 2026-11-21T12:00:01Z first; exec /bin/cat " +
                                directory.path + "/gate ;;\nesac\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
@@ -89,6 +93,20 @@ TEST_CASE("a kubelet that says nothing more hides the other workers' lines only 
   CHECK(reader.has_failed(pod_of(1)));
   CHECK(reader.take_complaints() ==
         std::vector<std::string>{"worker 1: kubectl logs: no answer in 1 min 00 s"});
+}
+
+TEST_CASE("of a worker that starts while logs are followed every line is shown") {
+  Reading reading({true, 5, "10s"});
+  LogReader& reader = *reading.reader;
+  // The first is lost before it has told a line.
+  for (const int slot : {2, 2, 3}) {
+    REQUIRE(reader.add(pod_of(slot)));
+    while (reader.is_reading()) REQUIRE(reader.turn(reading.clock.mono_now() + seconds(30)));
+  }
+  CHECK(reading.lines ==
+        std::vector<std::string>{
+            "pod-2: logs pod-2 --container=worker --timestamps --follow --tail=5 --since=10s",
+            "pod-3: logs pod-3 --container=worker --timestamps --follow"});
 }
 
 TEST_CASE("a worker whose log is followed may say nothing for as long as it likes") {

@@ -537,6 +537,18 @@ class LogsTest(PluginTest):
         self.assertEqual((process.returncode, out), (0, "worker-0 | second\nworker-0 | third\n"))
         self.assertIn("no worker is there yet; waiting", err)
 
+    def test_of_a_worker_that_starts_later_the_beginning_is_not_cut(self):
+        self.answer("get trainingjobs", job(RUNNING), times=1)
+        self.answer("get trainingjobs", job(COMPLETE))
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded")), times=1)
+        self.answer("get pods", items(pod(0, ended(0), phase="Succeeded"), pod(1, ended(0), phase="Succeeded")))
+        self.logs(0, (1, "a"))
+        self.logs(1, (2, "b"), (3, "c"))
+        done = self.muster("logs", "digits", "-f", "--tail", "1", "--since", "1s")
+        self.assertEqual((done.returncode, done.stdout), (0, "worker-0 | a\nworker-1 | b\nworker-1 | c\n"))
+        cut = [[word for word in call["args"] if word.startswith(("--tail", "--since"))] for call in self.calls_of("logs")]
+        self.assertEqual(cut, [["--tail=1", "--since=1s"], []])
+
     def test_of_many_workers_that_start_at_once_so_many_are_followed_as_kubectls_may_run(self):
         os.mkfifo(self.path("log"))
         self.answer("get trainingjobs", job(RUNNING))
