@@ -29,6 +29,7 @@ constexpr std::size_t kMaxDifferences = 8;
 constexpr LeftOut kStepsOfReport[]{{.parent = "byStep", .name = "", .most = 0}};
 /// What the name of a checkpoint's directory begins with.
 constexpr std::string_view kCheckpointPrefix = "step-";
+constexpr std::string_view kReportFile = "report.json";
 
 /// Whether a person may change it between two runs of one job. Of a spec, what is trained and a
 /// worker's program make a job; all else says where, when and by how many, or is for pods alone.
@@ -108,6 +109,16 @@ Result<Json> read_json(const std::string& path, std::size_t max_bytes,
   return json;
 }
 
+/// What a finished run is kept for. The model comes first and the report, by which it is known to
+/// be finished, last: where they are moved or removed, all that stops half-way can be told from
+/// what is whole.
+std::vector<std::string> results() {
+  std::vector<std::string> names{std::string(contract::kModelFile)};
+  for (const std::string_view name : contract::kFilesBesideModel) names.emplace_back(name);
+  names.emplace_back(kReportFile);
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string> differences(const Json& before, const Json& now, Length length) {
@@ -155,6 +166,17 @@ std::string OutputDirectory::sample() const {
   return path_ + "/" + std::string(contract::kSampleFile);
 }
 
+std::string OutputDirectory::report() const { return path_ + "/" + std::string(kReportFile); }
+
+std::string OutputDirectory::previous_model() const {
+  return previous() + "/" + std::string(contract::kModelFile);
+}
+
+bool OutputDirectory::has_previous_model() const {
+  std::error_code error;
+  return fs::exists(previous_model(), error);
+}
+
 Result<OutputDirectory> OutputDirectory::open(const std::string& path, const Json& job,
                                               Earlier earlier) {
   std::error_code error;
@@ -199,6 +221,43 @@ bool OutputDirectory::is_finished() const {
   return before && before->is_object() && before->value("status", Json()) == Json("Complete");
 }
 
+/// Others' files in previous/ stay.
+Status OutputDirectory::remove_previous() const {
+  std::error_code error;
+  for (const std::string& name : results()) {
+    const std::string file = previous() + "/" + name;
+    fs::remove(file, error);
+    if (error) return from(file, "remove", error);
+  }
+  fs::remove(previous(), error);
+  return {};
+}
+
+/// The results of a finished run stay until the next has a model: it may never come to one. There
+/// is always one that is whole. As long as the model has not been moved, what previous/ holds is
+/// older; where it was and the report was not, an interrupt came between, and the rest follows.
+Status OutputDirectory::keep_results() const {
+  std::error_code error;
+  const bool has_model = fs::exists(model(), error);
+  if (error) return from(model(), "look at", error);
+  const bool was_cut_off =
+      has_previous_model() && !fs::exists(previous() + "/" + std::string(kReportFile), error);
+  const bool is_kept = has_model || was_cut_off;
+  if (has_model) MUSTER_RETURN_IF_ERROR(remove_previous());
+  if (is_kept) fs::create_directory(previous(), error);
+  if (error) return from(previous(), "create directory", error);
+  for (const std::string& name : results()) {
+    const std::string file = path_ + "/" + name;
+    if (is_kept && fs::exists(file, error)) {
+      MUSTER_RETURN_IF_ERROR(move_file(file, previous() + "/" + name));
+    } else if (!error) {
+      fs::remove(file, error);
+    }
+    if (error) return from(file, "remove", error);
+  }
+  return {};
+}
+
 /// A finished run is trained anew. report.json goes after all that could be gone on from, so that
 /// an interrupt at any point leaves a run that is either still finished or has nothing of that.
 /// checkpoints/ itself stays, for it may be a link or a mount, and with others' files in it.
@@ -212,14 +271,10 @@ Status OutputDirectory::forget_finished() const {
   if (error && error != std::errc::no_such_file_or_directory) {
     return from(checkpoints(), "list", error);
   }
-  std::vector<std::string> files{checkpoints() + "/" + std::string(contract::kRecordFile), model()};
-  for (const std::string_view name : contract::kFilesBesideModel)
-    files.push_back(path_ + "/" + std::string(name));
-  files.push_back(report());
-  for (const std::string& file : files) {
-    fs::remove(file, error);
-    if (error) return from(file, "remove", error);
-  }
+  const std::string record = checkpoints() + "/" + std::string(contract::kRecordFile);
+  fs::remove(record, error);
+  if (error) return from(record, "remove", error);
+  MUSTER_RETURN_IF_ERROR(keep_results());
   fs::remove_all(logs(), error);
   return {};
 }
@@ -241,7 +296,7 @@ Status OutputDirectory::remove_earlier() const {
 
 Status OutputDirectory::prepare(const Json& job) {
   const bool was_finished = is_finished();
-  // A finished run is trained anew: its model would be lost where it was to be trained on.
+  // A finished run is trained anew, which is not what is meant where it was to be trained on.
   MUSTER_RETURN_IF_ERROR(check_spec(job, was_finished ? Length::kFixed : Length::kFree));
   if (was_finished) MUSTER_RETURN_IF_ERROR(forget_finished());
   // First of all: a directory with anything else in it, but without this, is taken for a
@@ -268,6 +323,7 @@ Result<bool> OutputDirectory::take_model() const {
     MUSTER_RETURN_IF_ERROR(move_file(written, path_ + "/" + std::string(name)));
   }
   MUSTER_RETURN_IF_ERROR(move_file(made, model()));
+  (void)remove_previous();  // what stays is in nobody's way
   return true;
 }
 

@@ -1,6 +1,7 @@
 // DIR of `muster run`: one spec each, one run at a time; an unfinished run goes on, a finished one
 // starts anew, as every run of `muster prove` does. Holds job.json, lock, checkpoints/, logs/,
-// model.safetensors and what stands beside it, and report.json.
+// model.safetensors and what stands beside it, and report.json; these three of a finished run are
+// in previous/ until the run after it has a model.
 #pragma once
 
 #include <cstdint>
@@ -49,12 +50,15 @@ class OutputDirectory {
   std::string model() const;
   /// Of text that the model wrote.
   std::string sample() const;
-  std::string report() const { return path_ + "/report.json"; }
+  std::string report() const;
+  /// Of the finished run before this one, until this one has a model.
+  std::string previous_model() const;
+  bool has_previous_model() const;
   /// Step that the run goes on from; -1: from the start.
   std::int64_t resumed_from_step() const { return resumed_from_step_; }
 
   /// Moves the model of a complete training to model(), and the files beside it (model_files.h)
-  /// along with it. False when there is no model.
+  /// along with it; those of the run before are then removed. False when there is no model.
   Result<bool> take_model() const;
 
  private:
@@ -63,6 +67,9 @@ class OutputDirectory {
   Status check_spec(const Json& job, Length length) const;
   bool is_finished() const;
   Status forget_finished() const;
+  std::string previous() const { return path_ + "/previous"; }
+  Status keep_results() const;
+  Status remove_previous() const;
   Status remove_earlier() const;
 
   std::string path_;

@@ -257,6 +257,9 @@ void Run::tell(const Ending& ending, bool has_model, const RunRecord& record) co
     }
     text += "logs " + directory_.logs() + "\n";
   }
+  if (directory_.has_previous_model()) {
+    text += "model of the run before " + directory_.previous_model() + "\n";
+  }
   if (options_.local.prices) text += "cost " + final_cost_words(status_.cost) + "\n";
   std::error_code error;
   if (std::filesystem::exists(directory_.report(), error)) {

@@ -891,6 +891,24 @@ class Directory(RunTest):
         self.assertIsNone(again["resumedFromStep"])
         self.assertEqual(again["logicalRankComputations"], 16 * 440)
 
+    def test_a_finished_model_stays_until_a_new_run_has_one(self):
+        self.train("out", "--quiet")
+        with open(self.path("out/model.safetensors"), "rb") as file:
+            model = file.read()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--metrics-port",
+                                             str(taken.getsockname()[1]))
+        self.assertEqual(code, 28, out + err)
+        kept = self.path("out/previous/model.safetensors")
+        self.assertIn(f"model of the run before {kept}\n", out)
+        with open(kept, "rb") as file:
+            self.assertEqual(file.read(), model)
+        self.assertEqual(self.report("out/previous")["status"], "Complete")
+        code, out, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--quiet")
+        self.assertEqual(code, 0, out + err)
+        self.assertNotIn("model of the run before", out)
+        self.assertFalse(os.path.exists(self.path("out/previous")))
+
     def test_another_spec_is_refused_by_what_differs(self):
         self.train("out", "--quiet")
         code, _, err = self.run_muster("run", self.digits, "--output", self.path("out"), "--set",

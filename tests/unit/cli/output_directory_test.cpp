@@ -166,7 +166,7 @@ TEST_CASE("an unfinished run goes on from its newest whole checkpoint") {
   CHECK_FALSE(fs::exists(directory->report()));
 }
 
-TEST_CASE("a finished run is trained anew, and nothing of it is left") {
+TEST_CASE("a finished run is trained anew, and its model stays until there is another") {
   const test::TemporaryDirectory base;
   {
     REQUIRE(OutputDirectory::open(base.path, job()));
@@ -186,6 +186,67 @@ TEST_CASE("a finished run is trained anew, and nothing of it is left") {
   CHECK_FALSE(fs::exists(directory->report()));
   CHECK(fs::is_empty(directory->checkpoints()));
   CHECK(fs::is_empty(directory->logs()));
+  CHECK(directory->has_previous_model());
+  CHECK(directory->previous_model() == directory->path() + "/previous/model.safetensors");
+  CHECK(content_of(directory->previous_model()) == "model");
+  CHECK(content_of(base.path + "/previous/sample.txt") == "To be");
+  CHECK(content_of(base.path + "/previous/config.json") == "{}");
+  CHECK(content_of(base.path + "/previous/report.json") == R"({"status": "Complete"})");
+  CHECK_FALSE(directory->take_model().value());
+  CHECK(directory->has_previous_model());
+  put(directory->checkpoints() + "/model.safetensors", "newer");
+  CHECK(directory->take_model().value());
+  CHECK(content_of(directory->model()) == "newer");
+  CHECK_FALSE(fs::exists(base.path + "/previous"));
+}
+
+TEST_CASE("a model stays over all runs after it that come to none") {
+  const test::TemporaryDirectory base;
+  {
+    REQUIRE(OutputDirectory::open(base.path, job()));
+  }
+  put(base.path + "/model.safetensors", "model");
+  for (const char* status : {"Complete", "Failed", "Complete", "Interrupted"}) {
+    CAPTURE(status);
+    const std::string report = R"({"status": ")" + std::string(status) + "\"}";
+    put(base.path + "/report.json", report);
+    const auto directory = OutputDirectory::open(base.path, job());
+    REQUIRE(directory);
+    CHECK_FALSE(fs::exists(directory->report()));
+    CHECK(content_of(directory->previous_model()) == "model");
+    CHECK(content_of(base.path + "/previous/report.json") == R"({"status": "Complete"})");
+  }
+}
+
+TEST_CASE("wherever a start was cut off, the model of the run before is whole, and no older one") {
+  const std::vector<std::pair<std::string, std::string>> results{
+      {"model.safetensors", "model"},
+      {"config.json", "{}"},
+      {"sample.txt", "To be"},
+      {"report.json", R"({"status": "Complete"})"}};
+  const std::vector<std::string> older{"model.safetensors", "classes.json", "report.json"};
+  // Of those of the older run so many are gone, then so many of the newer one are moved.
+  for (std::size_t done = 0; done <= older.size() + results.size(); ++done) {
+    CAPTURE(done);
+    const test::TemporaryDirectory base;
+    {
+      REQUIRE(OutputDirectory::open(base.path, job()));
+    }
+    const std::string previous = base.path + "/previous/";
+    for (std::size_t i = done; i < older.size(); ++i) put(previous + older[i], "older");
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const auto& [name, content] = results[i];
+      put((older.size() + i < done ? previous : base.path + "/") + name, content);
+    }
+    const auto directory = OutputDirectory::open(base.path, job());
+    REQUIRE(directory);
+    CHECK(directory->resumed_from_step() == -1);
+    for (const auto& [name, content] : results) {
+      CHECK(content_of(previous + name) == content);
+      CHECK_FALSE(fs::exists(base.path + "/" + name));
+    }
+    CHECK_FALSE(fs::exists(previous + "classes.json"));
+  }
 }
 
 TEST_CASE("of the report of a run that has ended nothing is built of its steps") {
@@ -394,6 +455,7 @@ TEST_CASE("a finished run is trained anew where its checkpoints were moved to, b
   REQUIRE(directory);
   CHECK(directory->resumed_from_step() == -1);
   CHECK(fs::is_symlink(directory->checkpoints()));
+  CHECK_FALSE(fs::exists(path + "/previous"));  // there was no model
   CHECK_FALSE(fs::exists(elsewhere.memory.path + "/step-000000000100"));
   CHECK_FALSE(fs::exists(elsewhere.memory.path + "/record.jsonl"));
   CHECK(fs::exists(elsewhere.memory.path + "/lost+found/theirs"));
