@@ -59,12 +59,14 @@ RACES_EVERY_TIME = {"test_comm", "test_comm_tcp"}
 # It does not see that a timed lock is taken from a holder that died, and calls its unlocking wrong.
 ROBUST_LOCK_TESTS = {"test_sentinel"}
 TESTS_AT_ONCE = 2
+SANITIZED_AT_ONCE = 3  # that of the sentinels waits for clocks, and would keep a processor idle for minutes
 PROGRAM_SECONDS = 1800  # under a sanitizer, on a machine that has other work
 # Of the unit programs those that neither wait for a clock nor for a process, and whose threads take turns or meet in one place:
 # with the same instructions and inputs they do the same again.
 SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "membership_seeds_of_100", "test_sim", "test_engine", "test_kernels", "test_cuda_kernels", "test_core",
                    "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
-LONGEST_FIRST = ["test_sim", "recovery_seeds", "sim_seeds", "test_engine", "membership_seeds"]  # one of them alone at the end would leave a processor idle
+# One of them alone at the end would leave a processor idle.
+LONGEST_FIRST = ["test_engine", "test_sentinel", "test_sim", "recovery_seeds", "sim_seeds", "membership_seeds"]
 FAULTS_AT_ONCE = 3  # they wait more than they work
 # What another compiler may change: the bits, where it optimises most. That whole trainings have them, too, is for the sanitizers' tests
 # of the engine, which the same compiler builds.
@@ -456,7 +458,7 @@ def program_tests(preset, names, build_them, env=None, given=None):
             options["ASAN_OPTIONS"] = "detect_leaks=0"
         check_program(f"{name} ({preset})", [f"build/{preset}/tests/{name}", *(given or {}).get(name, [])], options)
 
-    at_once(TESTS_AT_ONCE, one, names)
+    at_once(SANITIZED_AT_ONCE, one, names)
 
 
 def build_clang():
@@ -489,7 +491,7 @@ def check_races(name, arguments=(), note=""):
 
 def step_tsan():
     check("build tsan", build_tsan)
-    at_once(TESTS_AT_ONCE, check_races, TSAN_TESTS)
+    at_once(SANITIZED_AT_ONCE, check_races, TSAN_TESTS)
 
 
 def step_tsan_engine():
