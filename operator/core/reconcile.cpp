@@ -360,6 +360,12 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
     plan.reason = why;
     return plan;
   }
+  if (snapshot.claim_of) {
+    // Of pods whose node is lost only time tells that they write no more.
+    if (snapshot.claim_of->is_over) requeue(plan, words::kOverdue);
+    append(plan, say_waiting(snapshot, words::kCheckpointInUse, in_use_text(*snapshot.claim_of)));
+    return plan;
+  }
   // What was found for slots that were to join is no place for a gang that starts.
   if (!snapshot.gang || !snapshot.gang->slots.empty()) return plan;
   const seconds left = words::kAppliedTogether - lasted(snapshot, facts::lacks_volumes());
@@ -687,6 +693,8 @@ std::optional<PlaceWish> wanted_places(const JobSnapshot& snapshot) {
   wish.uid = job.meta.uid;
   wish.generation = job.meta.generation;
   if (gang.members.empty()) {
+    // Nobody can say how long that lasts: it stands in no line, and nothing is kept for it.
+    if (snapshot.claim_of) return std::nullopt;
     const bool waits =
         backs_off || std::any_of(gang.stale.begin(), gang.stale.end(), [&](const api::Pod* pod) {
           return must_wait_for(*pod, snapshot);

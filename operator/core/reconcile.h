@@ -16,6 +16,7 @@
 #include "common/result.h"
 #include "operator/api/pod.h"
 #include "operator/api/training_job.h"
+#include "operator/core/claim_uses.h"
 #include "operator/core/cost.h"
 #include "operator/core/plan.h"
 #include "operator/core/schedule.h"
@@ -81,6 +82,8 @@ struct JobSnapshot {
   /// How long each of lasting_facts() has been so, by a clock that never leaps; absent: it is new.
   /// Hints: a fresh operator counts anew, but for what objects tell.
   std::map<std::string, seconds> lasted;
+  /// Whose the claim of its checkpoints is, if not the job's own; looked at while it has no places.
+  std::optional<ClaimUse> claim_of;
   /// Why Kueue has not admitted the gang, as far as it says so. A hint, and others' words.
   std::string kueue_says;
   /// The TrainingQueue that it waits in; empty: none.

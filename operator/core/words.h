@@ -54,6 +54,9 @@ inline constexpr std::string_view kSuspending = "Suspending";
 inline constexpr std::string_view kNameConflict = "NameConflict";
 /// Not Admitted: the API server did not make a pod; the message has its words.
 inline constexpr std::string_view kCreateFailed = "CreateFailed";
+/// Not Admitted: the claim of its checkpoints is another job's until that is over; the message
+/// names the job.
+inline constexpr std::string_view kCheckpointInUse = "CheckpointInUse";
 /// Not Admitted: pods like these are not made; the message says what they would break.
 inline constexpr std::string_view kRefused = "Refused";
 /// Failed: spec.activeDeadlineSeconds have passed.

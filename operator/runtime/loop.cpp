@@ -357,7 +357,13 @@ void OperatorLoop::reindex_pod(const api::ObjectKey& pod_key) {
 void OperatorLoop::look_again_at(const api::ObjectKey& job) {
   if (!is_leader_) return;
   queue_.add(job);
+  outdate(job);
+}
+
+/// What the job holds, or is about to, may be another thing now.
+void OperatorLoop::outdate(const api::ObjectKey& job) {
   assumed_is_old_.insert(job);
+  claim_uses_are_old_.insert(job);
 }
 
 void OperatorLoop::take(ProgressReport report) {
@@ -436,7 +442,7 @@ void OperatorLoop::settle_changes(bool told, Memory& memory) {
 
 void OperatorLoop::take(Lead) {
   if (std::exchange(is_leader_, true)) return;
-  for (const auto& [key, record] : jobs_.all()) assumed_is_old_.insert(key);
+  for (const auto& [key, record] : jobs_.all()) outdate(key);
 }
 
 void OperatorLoop::take(WitnessPost post) {
@@ -527,7 +533,7 @@ void OperatorLoop::take(ApplyDone done) {
     return;
   }
   memory.decided_places.reset();
-  assumed_is_old_.insert(done.key);
+  outdate(done.key);
   schedule_is_old_ = true;
   drop_wish_beside_places(done.key);
   const Error& error = done.status.error();
@@ -584,7 +590,7 @@ OperatorLoop::Memory& OperatorLoop::memory_of(const JobRecord& record) {
       options_.endpoint->remove_gang(memory.gang->job);
     }
     drop_questions(memory, "the job is another one now");
-    if (memory.decided_places) assumed_is_old_.insert(record.meta.key());
+    if (memory.decided_places) outdate(record.meta.key());
     memory = Memory{};
     memory.uid = record.meta.uid;
   }
@@ -603,7 +609,7 @@ void OperatorLoop::forget(const api::ObjectKey& key) {
   if (options_.metrics != nullptr) options_.metrics->on_job_gone(key);
   waiting_.erase(key);
   verdicts_.erase(key);
-  assumed_is_old_.insert(key);
+  outdate(key);
   queue_.forget(key);
   leave_progress_line(key);
 }
@@ -613,7 +619,7 @@ bool OperatorLoop::is_unseen(const JobRecord& record, Memory& memory) {
   const bool seen = record.meta.resource_version != memory.unseen->version_before;
   if (seen || now_ - memory.unseen->since >= kUnseenMost) {
     memory.unseen.reset();
-    if (memory.decided_places) assumed_is_old_.insert(record.meta.key());
+    if (memory.decided_places) outdate(record.meta.key());
     memory.decided_places.reset();
     return false;
   }
@@ -803,6 +809,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   const JobRecord* record = jobs_.find(key);
   if (record == nullptr) {
     forget(key);
+    update_claim_uses();
     queue_.done(key);
     return;
   }
@@ -816,6 +823,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   if (memory.create_failure && now_ >= memory.create_failure_until) memory.create_failure.reset();
   tell_metrics(*record);
   core::JobSnapshot snapshot = snapshot_of(*record, memory);
+  add_claim_of(snapshot);
   add_refusals(snapshot, memory);
   // A step is foretold with progress that is written alone, for that asks all nodes.
   const bool may_tell = !snapshot.reports.empty() && !core::is_recent(snapshot) && is_in_turn(key);
@@ -876,7 +884,7 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
   const api::ObjectKey key = record.meta.key();
   memory.decided_places.reset();
   memory.handed_over_at = now_;
-  assumed_is_old_.insert(key);
+  outdate(key);
   for (const auto& action : plan.actions) {
     const auto* patch = std::get_if<core::PatchStatus>(&action);
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;

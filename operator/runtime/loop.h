@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/rng.h"
+#include "operator/core/claim_uses.h"
 #include "operator/core/kept_gangs.h"
 #include "operator/core/kept_inventory.h"
 #include "operator/core/reconcile.h"
@@ -133,6 +134,7 @@ class OperatorLoop {
   void note_leaving(const api::ObjectKey& pod_key);
   void know_gone_jobs();
   void look_again_at(const api::ObjectKey& job);
+  void outdate(const api::ObjectKey& job);
 
   void look_at(const api::ObjectKey& key);
   void forget(const api::ObjectKey& key);
@@ -173,6 +175,11 @@ class OperatorLoop {
   std::vector<core::Assumed> assumed_of(const api::ObjectKey& key) const;
   bool may_hold(const api::ObjectKey& key) const;
   void update_assumed();
+  bool may_still_write(const api::Pod& pod) const;
+  bool has_workers(const api::ObjectKey& key, const std::string& uid) const;
+  std::vector<core::ClaimUse> claim_uses_of(const api::ObjectKey& key) const;
+  void update_claim_uses();
+  void add_claim_of(core::JobSnapshot& snapshot);
   void check_inventory(core::Inventory& kept, const core::ClusterSnapshot& cluster) const;
   core::StorageSnapshot storage() const;
   std::shared_ptr<const core::Topology> topology_of_forecast();
@@ -211,6 +218,8 @@ class OperatorLoop {
   /// may have changed since it was last looked at.
   std::set<api::ObjectKey> assumed_is_old_;
   std::set<api::ObjectKey> may_hold_;  ///< as of then; the others hold nothing
+  core::ClaimUses claim_uses_;
+  std::set<api::ObjectKey> claim_uses_are_old_;  ///< of jobs of these names
   struct SeenNode {
     bool ready = false, unschedulable = false;
     std::string emptied_by{};

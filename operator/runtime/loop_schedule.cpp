@@ -92,6 +92,75 @@ void OperatorLoop::update_assumed() {
   assumed_is_old_.clear();
 }
 
+// ---- Claims of checkpoints
+
+bool OperatorLoop::may_still_write(const api::Pod& pod) const {
+  const bool never_runs = pod.held_by_kueue && pod.meta.deletion_time;
+  return !pod.ended() && !pod.termination && !never_runs &&
+         !core::leaving_slot(pod, 0, options_.clock->wall_now()).is_stuck;
+}
+
+/// Whether the job of that uid, which may be gone, has places or workers that are still there.
+bool OperatorLoop::has_workers(const api::ObjectKey& key, const std::string& uid) const {
+  const JobRecord* record = jobs_.find(key);
+  if (record != nullptr && record->meta.uid == uid && !record->meta.deletion_time) {
+    const api::TrainingJobStatus& status = record->job.status;
+    if (!status.placement.empty() && !status.finished()) return true;
+    const auto memory = memory_.find(key);
+    const auto* decided = memory != memory_.end() && memory->second.decided_places
+                              ? &*memory->second.decided_places
+                              : nullptr;
+    if (decided != nullptr && !decided->empty() && memory->second.uid == uid) return true;
+  }
+  const auto own = pods_of_job_.find(key);
+  return own != pods_of_job_.end() &&
+         std::any_of(own->second.begin(), own->second.end(), [&](const api::ObjectKey& pod_key) {
+           const api::Pod& pod = *pods_.find(pod_key);
+           return pod.meta.controller()->uid == uid && may_still_write(pod);
+         });
+}
+
+/// Of the job of that name, and of those that had it before and whose workers have not left yet.
+std::vector<core::ClaimUse> OperatorLoop::claim_uses_of(const api::ObjectKey& key) const {
+  // What workers have mounted they have until they are gone, whatever becomes of their job.
+  std::vector<core::ClaimUse> uses = claim_uses_.of(key);
+  std::erase_if(uses, [&](const core::ClaimUse& use) {
+    return use.hold != core::ClaimHold::kWorkers || !has_workers(key, use.uid);
+  });
+  const JobRecord* record = jobs_.find(key);
+  auto now = record == nullptr ? std::nullopt : core::claim_use_of(record->job);
+  for (core::ClaimUse& use : uses) {
+    if (now && now->uid == use.uid) now->claim = use.claim;
+    use.is_over = true;
+  }
+  if (!now) return uses;
+  std::erase_if(uses, [&](const core::ClaimUse& use) { return use.uid == now->uid; });
+  if (has_workers(key, now->uid)) now->hold = core::ClaimHold::kWorkers;
+  const bool is_over = now->is_over && now->hold != core::ClaimHold::kWorkers;
+  if (!is_over) uses.push_back(*std::move(now));
+  return uses;
+}
+
+/// Whoever waits for what has changed is looked at again.
+void OperatorLoop::update_claim_uses() {
+  for (const api::ObjectKey& key : std::exchange(claim_uses_are_old_, {})) {
+    for (const api::ObjectKey& job : claim_uses_.take(key, claim_uses_of(key))) {
+      queue_.add_after_back_off(job, now_);
+    }
+  }
+}
+
+void OperatorLoop::add_claim_of(core::JobSnapshot& snapshot) {
+  update_claim_uses();
+  const core::ClaimUse* other = claim_uses_.before(snapshot.job);
+  if (other == nullptr) return;
+  // That a pod leaves in time no more is told by nobody.
+  claim_uses_are_old_.insert(other->job);
+  update_claim_uses();
+  other = claim_uses_.before(snapshot.job);
+  if (other != nullptr) snapshot.claim_of = *other;
+}
+
 void OperatorLoop::check_inventory(core::Inventory& kept,
                                    const core::ClusterSnapshot& cluster) const {
   core::ClusterSnapshot anew;

@@ -422,3 +422,165 @@ TEST_CASE("a peer's loss does not hide the exit code that caused it") {
   CHECK(job.status.failure->log_tail == "loss is NaN at step 7");
   CHECK(job.status.restarts == 0);
 }
+
+namespace {
+
+/// A training job whose checkpoints are on the claim disk, at this path of its workers.
+std::function<void(Json&)> on_disk(const std::string& path) {
+  return [path](Json& job) {
+    job["spec"]["worker"].erase("command");
+    job["spec"]["training"] = sim::engine_spec();
+    job["spec"]["training"]["checkpoint"] = Json{{"path", path}, {"volumeClaimName", "disk"}};
+  };
+}
+
+/// There is room for everybody.
+void add_room_and_disk(World& world) {
+  world.add_node("local", 8);
+  const Json claim{{"apiVersion", "v1"},
+                   {"kind", "PersistentVolumeClaim"},
+                   {"metadata", {{"name", "disk"}, {"namespace", "default"}}},
+                   {"spec", {{"accessModes", Json::array({"ReadWriteMany"})}}}};
+  REQUIRE(world.user->create(api::Kind::kPersistentVolumeClaim, "default", claim).has_value());
+}
+
+/// Job a trains on the disk, and b would as well.
+void let_two_share(World& world) {
+  add_room_and_disk(world);
+  world.create_job("a", 1, on_disk("/one"));
+  world.clock.advance(seconds(1));
+  world.create_job("b", 1, on_disk("/two"));
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+}
+
+/// Why it waits; empty: it does not.
+std::string waits(const World& world, const std::string& job) {
+  const auto status = world.job(job).status;
+  const auto* admitted = status.condition("Admitted");
+  if (admitted == nullptr || admitted->status == "True") return "";
+  return admitted->reason + ": " + admitted->message;
+}
+
+bool is_told(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+/// Of job a, which is suspended.
+void name_other_claim(World& world) {
+  const Json training{{"checkpoint", {{"volumeClaimName", "other"}}}};
+  const Json patch{{"spec", {{"training", training}}}};
+  REQUIRE(
+      world.user->merge_patch(api::Kind::kTrainingJob, {"default", "a"}, "", patch).has_value());
+}
+
+void remove_pods(World& world) {
+  for (const auto& pod : world.pods()) {
+    (void)world.user->remove(api::Kind::kPod, pod.meta.key(), {"", 0});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("of two jobs on one claim the second starts at once when the first is over") {
+  World world(test::seed());
+  let_two_share(world);
+  CHECK(world.job("a").status.is_true("Running"));
+  CHECK(is_told(waits(world, "b"),
+                "CheckpointInUse: claim disk is for the checkpoints of job a, which is not over"));
+  CHECK(world.job("b").status.phase == "Waiting");
+  REQUIRE(world.pods().size() == 1);
+  // A fresh operator decides the same, and writes nothing.
+  const auto writes = world.status_writes();
+  world.restart_operator();
+  world.pass(seconds(400));
+  CHECK(world.status_writes() == writes);
+  world.end_pod(pod_names(world)[0], 0);
+  world.settle();
+  CHECK(world.job("a").status.is_true("Complete"));
+  CHECK(world.job("b").status.is_true("Admitted"));
+}
+
+TEST_CASE("jobs on one claim that come together start one after the other, the older first") {
+  World world(test::seed());
+  add_room_and_disk(world);
+  world.create_job("z", 1, on_disk("/ckpt"));
+  world.clock.advance(seconds(1));
+  world.create_job("y", 1, on_disk("/ckpt"));
+  world.create_job("free", 1);
+  world.settle();
+  CHECK(world.job("z").status.is_true("Admitted"));
+  CHECK(world.job("free").status.is_true("Admitted"));
+  CHECK(is_told(waits(world, "y"), "job z"));
+}
+
+TEST_CASE("a suspended job keeps its claim, until it is deleted or names another one") {
+  World world(test::seed());
+  let_two_share(world);
+  set_suspend(world, "a", true);
+  world.settle();
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  REQUIRE(world.job("a").status.is_true("Suspended"));
+  world.pass(seconds(70));
+  CHECK(is_told(waits(world, "b"), "job a, which is suspended"));
+  CHECK(world.pods().empty());
+  SUBCASE("it is deleted") {
+    REQUIRE(world.user->remove(api::Kind::kTrainingJob, {"default", "a"}, {}));
+  }
+  SUBCASE("it names another one") { name_other_claim(world); }
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+  CHECK(world.pods().size() == 1);
+}
+
+TEST_CASE("a claim is in use while workers of a deleted job leave, as long as they may") {
+  World world(test::seed());
+  let_two_share(world);
+  world.pass(seconds(70));  // words alone are said anew once a minute
+  REQUIRE(world.user->remove(api::Kind::kTrainingJob, {"default", "a"}, {}));
+  world.settle();
+  REQUIRE(world.pods().size() == 1);
+  CHECK(is_told(waits(world, "b"), "claim disk is still in use by workers of job a"));
+  SUBCASE("they are gone") { remove_pods(world); }
+  SUBCASE("their node does not say so, long after they should have gone") {
+    world.pass(seconds(120));
+  }
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+}
+
+TEST_CASE("workers that leave have the claim that they began with, whatever their job names now") {
+  World world(test::seed());
+  let_two_share(world);
+  set_suspend(world, "a", true);
+  world.settle();
+  name_other_claim(world);
+  world.settle();
+  REQUIRE(world.pods().size() == 1);
+  CHECK(waits(world, "b").starts_with("CheckpointInUse"));
+  world.reap(contract::exit_code::kPlannedLeave);
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+}
+
+TEST_CASE("who waits for a claim holds up nobody in its queue") {
+  World world(test::seed());
+  add_room_and_disk(world);
+  world.create_queue("research", 2);
+  const auto in_queue = [](Json& job) { job["spec"]["queueName"] = "research"; };
+  const auto on_disk_in_queue = [&](Json& job) {
+    on_disk("/ckpt")(job);
+    in_queue(job);
+  };
+  world.create_job("a", 1, on_disk_in_queue);
+  world.clock.advance(seconds(1));
+  world.create_job("b", 1, on_disk_in_queue);
+  world.clock.advance(seconds(1));
+  world.create_job("c", 1, in_queue);
+  world.settle();
+  CHECK(world.job("a").status.is_true("Admitted"));
+  CHECK(waits(world, "b").starts_with("CheckpointInUse"));
+  CHECK(world.job("c").status.is_true("Admitted"));
+}
