@@ -193,7 +193,28 @@ std::string Told::judge(const runtime::Work& work) {
     if (patch == nullptr) continue;
     const auto told = objects(Kind::kTrainingJob).find(work.key.name);
     if (told == objects(Kind::kTrainingJob).end()) return "a job is decided on that was not told";
-    return judge_places(api::read_training_job(told->second).first, patch->status.placement);
+    const api::TrainingJob before = api::read_training_job(told->second).first;
+    std::string wrong = judge_claim(before, patch->status.placement);
+    return wrong.empty() ? judge_places(before, patch->status.placement) : wrong;
+  }
+  return "";
+}
+
+/// A gang starts on no claim for checkpoints on which another job has its places.
+std::string Told::judge_claim(const api::TrainingJob& before, const Placements& now) const {
+  const auto claim_of = [](const api::TrainingJob& job) {
+    const auto& training = job.spec.training;
+    return training && training->checkpoint ? training->checkpoint->volume_claim_name : "";
+  };
+  const std::string claim = claim_of(before);
+  if (claim.empty() || now.empty() || !before.status.placement.empty()) return "";
+  for (const auto& [name, object] : objects(Kind::kTrainingJob)) {
+    const api::TrainingJob job = api::read_training_job(object).first;
+    const bool has_places =
+        !job.status.placement.empty() && !job.status.finished() && !job.meta.deletion_time;
+    if (name != before.meta.name && has_places && claim_of(job) == claim) {
+      return "job " + before.meta.name + " starts on the claim of job " + name;
+    }
   }
   return "";
 }

@@ -1,7 +1,7 @@
 // What one operator was told by its own watches: that it never goes back but by a list, and of
 // where nodes stand; and whether the places that the operator decides on are, by that alone, what
-// their jobs require, and nobody else's. The rules of docs/topology.md are read here a second time:
-// nothing of operator/core is asked.
+// their jobs require, and nobody else's, and no two jobs get some on one claim. The rules of
+// docs/topology.md are read here a second time: nothing of operator/core is asked.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,8 @@ class Told {
   void add_labelled(const std::string& teller, const std::vector<Level>& levels,
                     Places& places) const;
   void add_hyper_nodes(Places& places) const;
+  std::string judge_claim(const api::TrainingJob& before,
+                          const std::vector<api::SlotPlacement>& now) const;
   std::string judge_places(const api::TrainingJob& before,
                            const std::vector<api::SlotPlacement>& now);
   std::string judge_room(const api::TrainingJob& before,

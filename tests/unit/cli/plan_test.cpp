@@ -227,6 +227,33 @@ TEST_CASE("a start is foretold to a job that waits for room, and to no other") {
   CHECK_FALSE(waits_for_room(job));
 }
 
+TEST_CASE("a job starts when the one is over that has the claim of its checkpoints") {
+  SavedCluster saved;
+  saved.node("a", "r1");
+  const auto put_on_disk = [](Json& job) {
+    job["spec"]["worker"].erase("command");
+    job["spec"]["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+      "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+      "optimizer": {"sgd": {"learningRate": "1"}}, "checkpoint": {"volumeClaimName": "disk"}})");
+  };
+  saved.running("first", "a", 1, 160);
+  put_on_disk(saved.cluster.objects.back());
+  saved.cluster.objects.push_back(Json{{"apiVersion", "v1"},
+                                       {"kind", "PersistentVolumeClaim"},
+                                       {"metadata", {{"name", "disk"}, {"namespace", "lab"}}},
+                                       {"spec", Json::object()}});
+  Json next = SavedCluster::manifest("next", 1);
+  put_on_disk(next);
+
+  const PlanForecast told = saved.plan(next);
+
+  CHECK_FALSE(told.starts_now);
+  CHECK_MESSAGE(told.why.find("claim disk is for the checkpoints of job first") == 0, told.why);
+  REQUIRE(told.starts_at);
+  CHECK(*told.starts_at >= kReadAt + seconds(100));
+  CHECK(told.awaited == std::vector<api::ObjectKey>{{"lab", "first"}});
+}
+
 TEST_CASE("a job that does not say when it ends is over by its deadline") {
   SavedCluster saved;
   saved.node("a", "r1", 5);

@@ -191,6 +191,30 @@ TEST_CASE("recorded jobs that others placed take room on the recorded nodes") {
   CHECK(seconds_of(told.end) == doctest::Approx(200).epsilon(0.02));
 }
 
+TEST_CASE("recorded jobs that keep their checkpoints on one claim run one after the other") {
+  auto objects = cluster();
+  objects.push_back(Json{{"apiVersion", "v1"},
+                         {"kind", "PersistentVolumeClaim"},
+                         {"metadata", {{"name", "disk"}, {"namespace", "lab"}}},
+                         {"spec", Json::object()}});
+  const Json ended{{"startTime", "2026-11-27T00:00:01Z"},
+                   {"completionTime", "2026-11-27T00:01:41Z"}};
+  for (const char* name : {"a", "b"}) {
+    objects.push_back(recorded_job(name, "2026-11-27T00:00:00Z", ended));
+    Json& spec = objects.back()["spec"];
+    spec.erase("queueName");
+    spec["worker"].erase("command");
+    spec["training"] = *parse_json(R"({"steps": 5, "model": {"mlp": {"hidden": [3]}},
+      "data": {"train": {"idx": {"images": "a", "labels": "b"}}},
+      "optimizer": {"sgd": {"learningRate": "1"}}, "checkpoint": {"volumeClaimName": "disk"}})");
+  }
+  const auto read = recorded_trace(objects);
+  REQUIRE_MESSAGE(read, (read ? "" : read.error().message()));
+  const Simulation told = play(*make_operator(objects, *read), *read);
+  CHECK(std::set{end_of(told, 0), end_of(told, 1)}.size() == 2);
+  CHECK(seconds_of(told.end) == doctest::Approx(200).epsilon(0.02));
+}
+
 TEST_CASE("jobs run for as long as they did, one after the other where there is no room") {
   const auto jobs = trace("0,100,4,8,1,1Gi\n10,50,2,8,1,1Gi\n20,30,2,8,1,1Gi\n");
   for (const bool is_operator : {true, false}) {
