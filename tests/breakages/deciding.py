@@ -11,6 +11,7 @@ LOOP = "operator/runtime/loop.cpp"
 REVIEW = "operator/runtime/token_review.cpp"
 PASS = "operator/runtime/loop_schedule.cpp"
 RECONCILE = "operator/core/reconcile.cpp"
+CLAIMS = "operator/core/claim_uses.cpp"
 DRAIN = "operator/core/drain_policy.cpp"
 PROGRESS = "operator/core/progress.cpp"
 END = "operator/core/end_policy.cpp"
@@ -254,6 +255,32 @@ BREAKAGES = [
              "    queue_.add(key);\n  }\n}", "test_runtime"),
     Breakage("an own write that is not seen yet is not waited for", LOOP, "  if (!memory.unseen) return false;\n", "  return false;\n",
              "test_sim"),
+    # Claims of checkpoints
+    Breakage("who is older takes the claim of a job that has trained on it", CLAIMS,
+             "std::tie(a.hold, a.created, a.uid) < std::tie(b.hold, b.created, b.uid)", "std::tie(a.created, a.uid) < std::tie(b.created, b.uid)",
+             "test_core"),
+    Breakage("the claim of a suspended job is anybody's", CLAIMS,
+             "use.is_over = job.status.finished() || job.meta.deletion_time;",
+             "use.is_over = job.status.finished() || job.meta.deletion_time || job.spec.suspend;", "test_core"),
+    Breakage("whose own workers leave starts on a claim beside another's", CLAIMS,
+             "return is_own_first && other->hold != ClaimHold::kWorkers ? nullptr : &*other;", "return is_own_first ? nullptr : &*other;",
+             "test_core"),
+    Breakage("thousands on one claim are looked at whenever one of them changes", CLAIMS,
+             "left > 0 && use != found->second.end()", "use != found->second.end()", "test_core"),
+    Breakage("a claim is another's in another namespace, too", CLAIMS,
+             "by_claim_.find({job.meta.namespace_name, claim});", "by_claim_.begin();", "test_core"),
+    Breakage("who waits for a claim stands in line", RECONCILE, "    if (snapshot.claim_of) return std::nullopt;\n", "", "test_core"),
+    Breakage("who waits for workers that leave waits for one that never says so", RECONCILE,
+             "    if (snapshot.claim_of->is_over) requeue(plan, words::kOverdue);\n", "", "test_core"),
+    Breakage("nobody notes who has a claim", LOOP, "  claim_uses_are_old_.insert(job);\n", "", "test_sim"),
+    Breakage("who waits for a claim does not hear that it is free", PASS, "      queue_.add_after_back_off(job, now_);\n", "      (void)job;\n",
+             "test_sim"),
+    Breakage("the claim of a deleted job is free while its workers leave", PASS, "  if (!now) return uses;\n", "  if (!now) return {};\n",
+             "test_sim"),
+    Breakage("workers that leave have the claim that their job names by now", PASS, "now->claim = use.claim;", "now->claim = now->claim;",
+             "test_sim"),
+    Breakage("a pod that should have gone long ago has its claim for ever", PASS,
+             "!core::leaving_slot(pod, 0, options_.clock->wall_now()).is_stuck;", "!pod.meta.name.empty();", "test_sim"),
     # Where nodes stand
     Breakage("what objects tell of the network is read once", BOOK, "  is_old_ = is_old_ || changed;", "  is_old_ = is_old_ || !was_synced;",
              "sim_seeds"),
