@@ -25,36 +25,38 @@ Sha256Digest digest_of(std::span<const float> block) {
   return sha256(std::as_bytes(std::span<const float>(canonical).first(block.size())));
 }
 
-/// Of the blocks that begin with `first`, to some digests side by side.
-void hash_blocks(std::span<const float> values, std::size_t first, std::span<Sha256Digest> to) {
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    const std::size_t begin = (first + i) * kernels::kBlockElements;
-    to[i] =
-        digest_of(values.subspan(begin, std::min(kernels::kBlockElements, values.size() - begin)));
+/// The blocks of values that lie side by side.
+std::vector<std::span<const float>> blocks_of_values(std::span<const float> values) {
+  std::vector<std::span<const float>> blocks;
+  blocks.reserve((values.size() + kernels::kBlockElements - 1) / kernels::kBlockElements);
+  while (!values.empty()) {
+    blocks.push_back(values.first(std::min(kernels::kBlockElements, values.size())));
+    values = values.subspan(blocks.back().size());
   }
-}
-
-std::vector<Sha256Digest> room_for_blocks(std::span<const float> values) {
-  return std::vector<Sha256Digest>((values.size() + kernels::kBlockElements - 1) /
-                                   kernels::kBlockElements);
+  return blocks;
 }
 
 }  // namespace
 
 std::vector<Sha256Digest> block_digests(std::span<const float> values) {
-  auto digests = room_for_blocks(values);
-  hash_blocks(values, 0, digests);
+  std::vector<Sha256Digest> digests;
+  for (const auto block : blocks_of_values(values)) digests.push_back(digest_of(block));
   return digests;
 }
 
 std::vector<Sha256Digest> block_digests(std::span<const float> values,
                                         kernels::cpu::Context& context) {
-  auto digests = room_for_blocks(values);
-  const std::size_t pieces = (digests.size() + kBlocksOfPiece - 1) / kBlocksOfPiece;
+  return block_digests(blocks_of_values(values), context);
+}
+
+std::vector<Sha256Digest> block_digests(std::span<const std::span<const float>> blocks,
+                                        kernels::cpu::Context& context) {
+  std::vector<Sha256Digest> digests(blocks.size());
+  const std::size_t pieces = (blocks.size() + kBlocksOfPiece - 1) / kBlocksOfPiece;
   kernels::cpu::for_each_piece(context, pieces, [&](std::size_t piece) {
     const std::size_t first = piece * kBlocksOfPiece;
-    const std::size_t some = std::min(kBlocksOfPiece, digests.size() - first);
-    hash_blocks(values, first, std::span(digests).subspan(first, some));
+    const std::size_t end = std::min(first + kBlocksOfPiece, blocks.size());
+    for (std::size_t i = first; i < end; ++i) digests[i] = digest_of(blocks[i]);
   });
   return digests;
 }

@@ -18,6 +18,9 @@ std::vector<Sha256Digest> block_digests(std::span<const float> values);
 /// it takes seconds.
 std::vector<Sha256Digest> block_digests(std::span<const float> values,
                                         kernels::cpu::Context& context);
+/// The same of some blocks that need not lie side by side.
+std::vector<Sha256Digest> block_digests(std::span<const std::span<const float>> blocks,
+                                        kernels::cpu::Context& context);
 
 /// SHA-256 over the concatenated digests.
 Sha256Digest combine(std::span<const Sha256Digest> digests);

@@ -173,12 +173,14 @@ Result<std::vector<std::byte>> gather_items(const BlockPlan& plan, const BlockIt
     batch.elements.resize((batch.last - first) * kBlock);
     batch.sizes.resize(batch.last - first);
     MUSTER_RETURN_IF_ERROR(bring_together(plan, item, group, stamp, deadline, batch));
+    std::vector<std::span<const float>> made;
     for (std::size_t block = first; block < batch.last; ++block) {
       if (makers[block] != own) continue;
       const auto elements = std::span(batch.elements).subspan((block - first) * kBlock);
-      item.make(elements.first(batch.sizes[block - first]), to);
-      to += item.bytes;
+      made.push_back(elements.first(batch.sizes[block - first]));
     }
+    item.make(made, to);
+    to += made.size() * item.bytes;
   }
   MUSTER_RETURN_IF_ERROR(comm::all_gather(group, stamp, told, offsets, deadline));
   for (std::size_t block = 0; block < blocks; ++block) {

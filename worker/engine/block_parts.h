@@ -45,10 +45,11 @@ struct BlockPlan {
 /// Of the parts of all places, each of the blocks of which has one.
 BlockPlan plan_blocks(std::vector<std::vector<BlockPart>> parts, int own);
 
-/// How an item is made of a block, and where a process's own elements are read.
+/// How items are made of blocks, and where a process's own elements are read.
 struct BlockItem {
   std::size_t bytes = 0;
-  std::function<void(std::span<const float> block, std::byte* item)> make;
+  /// Of several blocks at once, so that all threads have some of them; one item behind the other.
+  std::function<void(std::span<const std::span<const float>> blocks, std::byte* items)> make;
   std::function<void(std::size_t first, std::span<float> elements)> read;
 };
 

@@ -350,7 +350,9 @@ Status Trainer::keep_record() {
 /// Of the whole model, by all threads: the others wait for whoever keeps the record. Of a split one
 /// all stages of the copy make it together.
 Result<Sha256Digest> Trainer::parameters_digest() {
-  if (is_split()) return hash_of_stages(stage_group(), parameters_, meeting(step_stamp()));
+  if (is_split()) {
+    return hash_of_stages(stage_group(), context_, parameters_, meeting(step_stamp()));
+  }
   return combine(block_digests(parameters_, context_));
 }
 

@@ -49,13 +49,13 @@ Status move_parts(comm::Communicator& processes, std::span<const comm::SendBuffe
 
 }  // namespace
 
-Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const float> values,
-                                    const Meeting& meeting) {
+Result<Sha256Digest> hash_of_stages(const StageGroup& group, kernels::cpu::Context& context,
+                                    std::span<const float> values, const Meeting& meeting) {
   BlockItem item;
   item.bytes = sizeof(Sha256Digest);
-  item.make = [](std::span<const float> block, std::byte* to) {
-    const Sha256Digest digest = block_digests(block)[0];
-    std::memcpy(to, digest.data(), sizeof digest);
+  item.make = [&](std::span<const std::span<const float>> blocks, std::byte* to) {
+    const auto digests = block_digests(blocks, context);
+    std::ranges::copy(std::as_bytes(std::span(digests)), to);
   };
   item.read = [&](std::size_t first, std::span<float> elements) {
     std::copy_n(values.data() + first, elements.size(), elements.data());
@@ -76,10 +76,13 @@ Result<std::vector<float>> squares_of_parts(const BlockPlan& plan, comm::Communi
             [](const Gradient& a, const Gradient& b) { return a.range.begin < b.range.begin; });
   BlockItem item;
   item.bytes = sizeof(float);
-  item.make = [&](std::span<const float> block, std::byte* to) {
-    float square = 0;
-    kernels::cpu::block_squares(context, block.size(), block.data(), &square);
-    std::memcpy(to, &square, sizeof square);
+  item.make = [&](std::span<const std::span<const float>> blocks, std::byte* to) {
+    for (const auto block : blocks) {
+      float square = 0;
+      kernels::cpu::block_squares(context, block.size(), block.data(), &square);
+      std::memcpy(to, &square, sizeof square);
+      to += sizeof square;
+    }
   };
   item.read = [&](std::size_t first, std::span<float> elements) {
     read_gradients(ascending, first, elements);

@@ -40,10 +40,11 @@ struct Meeting {
 
 // Blocks and errors of all: as comm::Work::wait.
 
-/// Of all values, what combine(block_digests()) says of a model that is not split.
+/// Of all values, what combine(block_digests()) says of a model that is not split. By all threads
+/// of `context`, whose caller is seen to live meanwhile: of a large part it takes seconds.
 /// Shape: values (part's values).
-Result<Sha256Digest> hash_of_stages(const StageGroup& group, std::span<const float> values,
-                                    const Meeting& meeting);
+Result<Sha256Digest> hash_of_stages(const StageGroup& group, kernels::cpu::Context& context,
+                                    std::span<const float> values, const Meeting& meeting);
 
 /// Each block's sum of squares, as the owners of blocks make them where the model is not split.
 /// `plan` is of the whole model's trained elements between `processes`, and `gradients` of all that
