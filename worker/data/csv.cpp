@@ -81,6 +81,8 @@ class Labels {
     return kind_ == Kind::kNames ? add_name(text) : add_number(text);
   }
 
+  std::uint64_t bytes() const { return labels_.size(); }
+
   void finish(Dataset& table) {
     if (kind_ == Kind::kNames) {
       std::vector<std::uint8_t> in_order(number_.size());
@@ -179,7 +181,7 @@ class Rows {
 
   /// of_feature(c, field, line) for each field of each row, c a column's number among features(),
   /// and of_label(field); both return "", or what would be right, which ends it. Then
-  /// of_row(records), where the row is the newest.
+  /// of_row(records), where the row is the newest; what is wrong there ends it, too.
   template <typename Feature, typename Label, typename Row>
   Status each(Feature&& of_feature, Label&& of_label, Row&& of_row) const {
     Records records = this->records();
@@ -200,7 +202,7 @@ class Rows {
                                       : of_feature(i - (i > label_at_), fields[i], records.line());
         if (!right.empty()) return bad_field(header_[i], {records.line(), fields[i], right});
       }
-      of_row(records);
+      MUSTER_RETURN_IF_ERROR(of_row(records));
     }
   }
 
@@ -245,7 +247,11 @@ Status survey_all(const Rows& rows, const std::vector<std::string>& names,
   const auto no_label = [](std::string_view) { return std::string(); };
   MUSTER_RETURN_IF_ERROR(rows.each([&](std::size_t c, std::string_view field,
                                        std::size_t line) { return surveys[c].add(field, line); },
-                                   no_label, [&](const Records&) { ++count; }));
+                                   no_label,
+                                   [&](const Records&) {
+                                     ++count;
+                                     return Status();
+                                   }));
   std::vector<std::uint8_t> is_again;
   for (const ColumnSurvey& one : surveys) is_again.push_back(one.lacks_words() ? 1 : 0);
   if (std::ranges::count(is_again, 1) > 0) {
@@ -257,7 +263,7 @@ Status survey_all(const Rows& rows, const std::vector<std::string>& names,
           if (is_again[c] != 0) surveys[c].add_again(field, line);
           return std::string();
         },
-        no_label, [](const Records&) {}));
+        no_label, [](const Records&) { return Status(); }));
   }
   return first_wrong(rows, names, surveys);
 }
@@ -309,16 +315,25 @@ class Encoded {
   bool is_held() const { return is_held_; }
   std::uint64_t bytes() const { return bytes_; }
 
+  /// Gives up what need not be held any more. The bytes that all takes while one more row of so
+  /// many values is added: what must grow for it is there twice for a moment.
+  std::uint64_t make_room(std::size_t row) {
+    bytes_ += row * sizeof(float);
+    const bool was_held = std::exchange(is_held_, !most_held_ || bytes_ <= *most_held_);
+    if (was_held != is_held_ || (!is_held_ && values_.size() >= kHashedAtOnce)) hash_values();
+    const std::size_t values = values_.size() + row;
+    const std::size_t moved = values > values_.capacity() ? values_.size() : 0;
+    return (values + moved) * sizeof(float) +
+           (places_.offsets.size() + (most_held_ ? 1 : 0)) * sizeof(std::uint64_t);
+  }
+
+  /// After make_room() for it.
   void add(std::span<const float> row, const Records& at) {
     values_.insert(values_.end(), row.begin(), row.end());
-    bytes_ += row.size_bytes();
-    if (most_held_) {
-      places_.offsets.push_back(at.offset());
-      places_.end = at.end();
-      places_.longest = std::max(places_.longest, at.end() - at.offset());
-      is_held_ = is_held_ && bytes_ <= *most_held_;
-    }
-    if (!is_held_ && values_.size() >= kHashedAtOnce) hash_values();
+    if (!most_held_) return;
+    places_.offsets.push_back(at.offset());
+    places_.end = at.end();
+    places_.longest = std::max(places_.longest, at.end() - at.offset());
   }
 
   std::vector<float> take_values() { return std::move(values_); }
@@ -369,6 +384,7 @@ Result<Dataset> read_table(const TableBytes& bytes, const CsvSource& source, con
   Labels labels(train);
   const bool may_stay = bytes.file != nullptr && !bytes.file->is_packed();
   Encoded encoded(may_stay ? std::optional(source.most_held) : std::nullopt);
+  const std::uint64_t packed = bytes.file == nullptr ? 0 : bytes.file->memory();
   std::vector<float> row(table.features);
   MUSTER_RETURN_IF_ERROR(rows.each(
       [&](std::size_t c, std::string_view field, std::size_t) -> std::string {
@@ -382,7 +398,12 @@ Result<Dataset> read_table(const TableBytes& bytes, const CsvSource& source, con
         return right.empty() || train != nullptr ? right : what_is_wrong(field, source.rules);
       },
       [&](std::string_view label) { return labels.add(label); },
-      [&](const Records& records) { encoded.add(row, records); }));
+      [&](const Records& records) -> Status {
+        const std::uint64_t needs = packed + labels.bytes() + encoded.make_room(row.size());
+        Status fits = check_memory_for(source.path, needs, source.most_memory);
+        if (fits) encoded.add(row, records);
+        return fits;
+      }));
   labels.finish(table);
   table.count = table.labels.size();
   if (table.count == 0) {
@@ -404,7 +425,7 @@ Result<Dataset> read_table(const TableBytes& bytes, const CsvSource& source, con
 }
 
 Result<Dataset> load_table(const CsvSource& source, const Dataset* train) {
-  MUSTER_ASSIGN_OR_RETURN(const auto text, TableText::open(source.path));
+  MUSTER_ASSIGN_OR_RETURN(const auto text, TableText::open(source.path, source.most_memory));
   return read_table({{}, text.get()}, source, train);
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/result.h"
 #include "worker/data/dataset.h"
+#include "worker/data/file.h"
 
 namespace muster::data {
 
@@ -31,6 +32,8 @@ struct CsvSource {
   int threads = 1;  ///< that read rows which are not held
   /// As TableFile::Options::on_read.
   std::function<void(std::string_view path)> on_read = {};
+  /// Bytes of memory that it may take in all, also where its rows stay in their file.
+  std::uint64_t most_memory = kAnyMemory;
 };
 
 /// Numbers are decimal and become the nearest float, as they are where the rules say nothing else.
@@ -39,7 +42,7 @@ struct CsvSource {
 /// The path stands in front of every error.
 /// `train`: the training set, whose columns and classes they then are; null: this is it.
 /// Errors: kInvalid, kTooLarge; one sentence with the line, the column and what would be right,
-/// exit code kData.
+/// exit code kData; those of check_memory_for().
 Result<Dataset> parse_csv(std::string_view text, const CsvSource& source,
                           const Dataset* train = nullptr);
 

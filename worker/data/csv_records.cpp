@@ -10,7 +10,8 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-Result<std::unique_ptr<TableText>> TableText::open(const std::string& path) {
+Result<std::unique_ptr<TableText>> TableText::open(const std::string& path,
+                                                   std::uint64_t most_memory) {
   std::unique_ptr<TableText> text(new TableText(path));
   MUSTER_ASSIGN_OR_RETURN(text->file_, open_regular(path));
   std::vector<std::uint8_t> head(2);
@@ -24,6 +25,7 @@ Result<std::unique_ptr<TableText>> TableText::open(const std::string& path) {
                         (is_packed ? " of a gzip file; decompress it" : ""));
   }
   if (is_packed) {
+    MUSTER_RETURN_IF_ERROR(check_memory_for(path, text->file_.stamp.bytes, most_memory));
     text->packed_.resize(text->file_.stamp.bytes);
     MUSTER_ASSIGN_OR_RETURN(const std::size_t all,
                             read_at(text->file_.fd.get(), 0, text->packed_, path));

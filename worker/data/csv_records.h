@@ -30,7 +30,9 @@ inline constexpr std::size_t kMaxRecordBytes = std::size_t{64} << 20;
 /// and have an exit code.  Threads: one.
 class TableText {
  public:
-  static Result<std::unique_ptr<TableText>> open(const std::string& path);
+  /// A gzip member may take `most_memory`.  Errors: also those of check_memory_for().
+  static Result<std::unique_ptr<TableText>> open(const std::string& path,
+                                                 std::uint64_t most_memory = kAnyMemory);
 
   /// From the first byte on, again.
   void rewind();
@@ -39,6 +41,8 @@ class TableText {
   Result<std::size_t> read(std::span<std::uint8_t> out);
 
   bool is_packed() const { return !packed_.empty(); }
+  /// Bytes of it that are in memory.
+  std::uint64_t memory() const { return packed_.size(); }
   const RegularFile& file() const { return file_; }
   /// Whoever takes it reads on by itself.
   RegularFile take_file() { return std::move(file_); }

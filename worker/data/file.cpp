@@ -74,7 +74,7 @@ Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::uint8_t
 
 Status check_memory_for(const std::string& path, std::uint64_t needs, std::uint64_t most) {
   if (needs <= most) return {};
-  return Error(ErrorCode::kTooLarge, path + ": takes " + std::to_string(needs) +
+  return Error(ErrorCode::kTooLarge, path + ": takes at least " + std::to_string(needs) +
                                          " bytes of memory, of which this process has " +
                                          std::to_string(most) +
                                          " left; spec.worker.resources.memory must be more for "

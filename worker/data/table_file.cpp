@@ -27,7 +27,6 @@ TableFile::TableFile(Options options, RegularFile file, std::vector<TableColumn>
       label_at_(label_at),
       rows_(std::move(rows)) {
   for (const TableColumn& column : columns_) inputs_ += column.inputs();
-  rows_.offsets.shrink_to_fit();
   ahead_ = std::make_unique<ReadAhead>(
       ReadAhead::Options{options_.threads, rows_at_once(), bytes()},
       [this](std::uint64_t index, std::span<std::uint8_t> out) -> Status {

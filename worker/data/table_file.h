@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,10 +22,11 @@ namespace muster::data {
 
 /// What was found of a table's rows when all were read.
 struct TableRows {
-  std::vector<std::uint64_t> offsets = {};  ///< where each begins, in bytes of the file
-  std::uint64_t end = 0;                    ///< of the last one
-  std::uint64_t longest = 0;                ///< in bytes
-  Sha256Digest digest{};                    ///< over all values and then the labels
+  /// Where each begins, in bytes of the file. No vector, of which there would be two when it grows.
+  std::deque<std::uint64_t> offsets = {};
+  std::uint64_t end = 0;      ///< of the last one
+  std::uint64_t longest = 0;  ///< in bytes
+  Sha256Digest digest{};      ///< over all values and then the labels
 };
 
 /// Threads: one, that on_read bears.

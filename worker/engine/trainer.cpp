@@ -134,7 +134,7 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
   const auto room = [&](std::uint64_t held) {
     return config_.most_data_held - std::min(config_.most_data_held, held);
   };
-  // For what cannot stay in its files, as an IDX file or a text.
+  // For what cannot stay in its files, as an IDX file, a text, and where a table's rows begin.
   const std::uint64_t memory =
       config_.memory_bytes == 0
           ? data::kAnyMemory
@@ -154,7 +154,8 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
                                 source.rules,
                                 room(train_.values.size() * sizeof(float)),
                                 std::max(1, config_.threads),
-                                hooks_.on_files};
+                                hooks_.on_files,
+                                memory};
     return &source == &config_.train ? data::load_csv(table) : data::load_test_csv(table, train_);
   }
   if (!source.folder.empty()) {

@@ -485,3 +485,36 @@ TEST_CASE("a table that is a gzip member is held whatever there is room for") {
   REQUIRE_MESSAGE(table, table.error().message());
   CHECK(table->values == Values{-1, 1});
 }
+
+TEST_CASE("a table that takes more memory than there is for it is refused while it is read") {
+  const TempDirectory directory;
+  CsvSource source{directory / "x.csv", "label", {}};
+  std::string text = "a,label\n";
+  for (int row = 0; row < 1000; ++row) text += "7,1\n";
+  const Bytes plain(text.begin(), text.end()), packed = gzip_bytes(plain);
+  const auto read = [&](const Bytes& file, std::uint64_t most_memory) {
+    write_bytes(source.path, file);
+    source.most_memory = most_memory;
+    return load_csv(source);
+  };
+  const auto is_refused = [&](const Bytes& file, std::uint64_t most_memory) {
+    const auto table = read(file, most_memory);
+    REQUIRE_FALSE(table);
+    CHECK(table.error().exit_code() == contract::exit_code::kInvalidSpec);
+    CHECK(table.error().message().starts_with(source.path + ": takes at least "));
+  };
+  // A number and a label of each row; a packed file is there, too, from the first row on.
+  const std::uint64_t values = 1000 * (sizeof(float) + 1);
+  is_refused(packed, packed.size() - 1);
+  is_refused(packed, packed.size() + 1);
+  is_refused(packed, packed.size() + values - 1);
+  CHECK(read(packed, packed.size() + 2 * values));
+  // Of rows that may stay in their file also where each begins.
+  const std::uint64_t offsets = 1000 * sizeof(std::uint64_t);
+  is_refused(plain, values + offsets - 1);
+  CHECK(read(plain, 2 * values + offsets));
+  // Where they stay, that is all of it in the end.
+  source.most_held = 100 * sizeof(float);
+  CHECK(read(plain, 1500 + offsets + 2 * 1000 * sizeof(float))->values.empty());
+  is_refused(plain, 1000 + offsets - 1);
+}

@@ -120,13 +120,14 @@ TEST_CASE("a file that takes more memory than there is for it is refused before 
     REQUIRE_FALSE(refused.has_value());
     CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
     CHECK(refused.error().message() ==
-          path + ": takes " + std::to_string(takes) +
+          path + ": takes at least " + std::to_string(takes) +
               " bytes of memory, of which this process has " + std::to_string(takes - 1) +
               " left; spec.worker.resources.memory must be more for each process");
   }
   // Without blocks on the disk: nobody takes memory for what is not looked at.
   std::filesystem::resize_file(path, std::uint64_t{3} << 30);
-  CHECK(has(read_idx(path, IdxKind::kImages, 1 << 20).error().message(), "takes 3221225472 bytes"));
+  CHECK(has(read_idx(path, IdxKind::kImages, 1 << 20).error().message(),
+            "takes at least 3221225472 bytes"));
 }
 
 TEST_CASE("files that are not there or no files are named") {

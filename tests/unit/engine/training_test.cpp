@@ -906,18 +906,20 @@ TEST_CASE("data that take more memory than the process may have are refused by t
     return error.message();
   };
   CHECK(refused(100'000) ==
-        "examples/data/digits-train-images.idx.gz: takes 127410 bytes of memory, of which this "
-        "process has 100000 left; spec.worker.resources.memory must be more for each process");
+        "examples/data/digits-train-images.idx.gz: takes at least 127410 bytes of memory, of which "
+        "this process has 100000 left; spec.worker.resources.memory must be more for each process");
   CHECK(
       refused(127'410 + 1).starts_with("spec.training.model: each of 1 processes needs at least"));
+  run.config.train = {.csv = "iris-train.csv", .label = "species"};
+  CHECK(refused(1000).starts_with("examples/data/iris-train.csv: takes at least 1"));
   // Of what the test set would take the training set has some.
   run.config = test::small_gpt(1);
   run.config.data_root = "examples/data";
   run.config.test = run.config.train;
   run.config.has_test = true;
   CHECK(refused(111'540 + 7) ==
-        "examples/data/shakespeare-test.txt: takes 111540 bytes of memory, of which this process "
-        "has 7 left; spec.worker.resources.memory must be more for each process");
+        "examples/data/shakespeare-test.txt: takes at least 111540 bytes of memory, of which this "
+        "process has 7 left; spec.worker.resources.memory must be more for each process");
 }
 
 TEST_CASE("a spare without a logical rank and without test data follows to the same model") {
