@@ -21,7 +21,7 @@ inline constexpr std::size_t kMaxPictures = std::size_t{1} << 22;
 /// that what is wrong with any picture is known before training; or not yet, where others have
 /// checked it.  Errors: kInvalid, kCorrupt,
 /// kTooLarge, kNotFound, kIo; one sentence that names the file or the directory, exit code kData,
-/// or kDisk where the system could not read it.
+/// kDisk where the system could not read it, or that of check_memory_for().
 /// Blocks: on the disk.
 Result<Dataset> load_image_folder(const ImageFolder& folder);
 

@@ -33,6 +33,27 @@ bool is_frame(std::uint8_t code) {
   return code <= 0xcf && code != 0xc4 && code != 0xc8 && code != 0xcc;
 }
 
+Error unreadable_jpeg(const Turbo& turbo, const std::string& name) {
+  return unreadable_picture(name, "JPEG", tjGetErrorStr2(turbo.get()));
+}
+
+/// What a file's header says of its pixels, which follow.
+Result<Picture> read_jpeg_header(const Turbo& turbo, std::span<const std::uint8_t> file,
+                                 const std::string& name, std::size_t max_pixels) {
+  int width = 0, height = 0, subsampling = 0, colors = 0;
+  if (tjDecompressHeader3(turbo.get(), file.data(), file.size(), &width, &height, &subsampling,
+                          &colors) != 0) {
+    return unreadable_jpeg(turbo, name);
+  }
+  if (colors == TJCS_CMYK || colors == TJCS_YCCK) {
+    return bad_data(name, ErrorCode::kInvalid,
+                    "has the colors of a printer (CMYK); must be gray, or red, green and blue");
+  }
+  Picture picture{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
+  MUSTER_RETURN_IF_ERROR(check_picture_size(picture, max_pixels, name));
+  return picture;
+}
+
 }  // namespace
 
 bool is_jpeg(std::span<const std::uint8_t> file) {
@@ -63,25 +84,22 @@ Result<Picture> decode_jpeg(std::span<const std::uint8_t> file, const std::strin
                             std::size_t max_pixels) {
   const Turbo turbo(tjInitDecompress());
   MUSTER_CHECK(turbo != nullptr);
-  const auto wrong = [&] { return unreadable_picture(name, "JPEG", tjGetErrorStr2(turbo.get())); };
-  int width = 0, height = 0, subsampling = 0, colors = 0;
-  if (tjDecompressHeader3(turbo.get(), file.data(), file.size(), &width, &height, &subsampling,
-                          &colors) != 0) {
-    return wrong();
-  }
-  if (colors == TJCS_CMYK || colors == TJCS_YCCK) {
-    return bad_data(name, ErrorCode::kInvalid,
-                    "has the colors of a printer (CMYK); must be gray, or red, green and blue");
-  }
-  Picture picture{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
-  MUSTER_RETURN_IF_ERROR(check_picture_size(picture, max_pixels, name));
+  MUSTER_ASSIGN_OR_RETURN(Picture picture, read_jpeg_header(turbo, file, name, max_pixels));
   picture.colors.resize(picture.height * picture.width * kColors);
   // It fails where it warns, too.
-  if (tjDecompress2(turbo.get(), file.data(), file.size(), picture.colors.data(), width, 0, height,
-                    TJPF_RGB, kFlags) != 0) {
-    return wrong();
+  if (tjDecompress2(turbo.get(), file.data(), file.size(), picture.colors.data(),
+                    static_cast<int>(picture.width), 0, static_cast<int>(picture.height), TJPF_RGB,
+                    kFlags) != 0) {
+    return unreadable_jpeg(turbo, name);
   }
   return picture;
+}
+
+Result<Picture> size_of_jpeg(std::span<const std::uint8_t> file, const std::string& name,
+                             std::size_t max_pixels) {
+  const Turbo turbo(tjInitDecompress());
+  MUSTER_CHECK(turbo != nullptr);
+  return read_jpeg_header(turbo, file, name, max_pixels);
 }
 
 }  // namespace muster::data

@@ -23,4 +23,8 @@ bool keeps_coefficients(std::span<const std::uint8_t> file);
 Result<Picture> decode_jpeg(std::span<const std::uint8_t> file, const std::string& name,
                             std::size_t max_pixels);
 
+/// As size_of_picture().
+Result<Picture> size_of_jpeg(std::span<const std::uint8_t> file, const std::string& name,
+                             std::size_t max_pixels);
+
 }  // namespace muster::data

@@ -51,6 +51,13 @@ void sum_across(const Picture& picture, std::size_t row, std::size_t width,
   }
 }
 
+Error no_picture(std::span<const std::uint8_t> file, const std::string& name) {
+  return bad_data(name, ErrorCode::kInvalid,
+                  file.empty() ? "is empty; must be a PNG or a JPEG file"
+                               : "is neither a PNG nor a JPEG file; convert or remove it, for all "
+                                 "workers alike");
+}
+
 }  // namespace
 
 Status check_picture_size(const Picture& picture, std::size_t max_pixels, const std::string& name) {
@@ -74,10 +81,14 @@ Result<Picture> decode_picture(std::span<const std::uint8_t> file, const std::st
                                std::size_t max_pixels) {
   if (is_png(file)) return decode_png(file, name, max_pixels);
   if (is_jpeg(file)) return decode_jpeg(file, name, max_pixels);
-  return bad_data(name, ErrorCode::kInvalid,
-                  file.empty() ? "is empty; must be a PNG or a JPEG file"
-                               : "is neither a PNG nor a JPEG file; convert or remove it, for all "
-                                 "workers alike");
+  return no_picture(file, name);
+}
+
+Result<Picture> size_of_picture(std::span<const std::uint8_t> file, const std::string& name,
+                                std::size_t max_pixels) {
+  if (is_png(file)) return size_of_png(file, name, max_pixels);
+  if (is_jpeg(file)) return size_of_jpeg(file, name, max_pixels);
+  return no_picture(file, name);
 }
 
 Picture scaled(const Picture& picture, std::size_t height, std::size_t width) {

@@ -31,6 +31,11 @@ struct Picture {
 Result<Picture> decode_picture(std::span<const std::uint8_t> file, const std::string& name,
                                std::size_t max_pixels = kMaxPicturePixels);
 
+/// The same without its pixels, of its header alone: `colors` stays empty.  Errors: those of
+/// decode_picture() that the header shows.
+Result<Picture> size_of_picture(std::span<const std::uint8_t> file, const std::string& name,
+                                std::size_t max_pixels = kMaxPicturePixels);
+
 /// Every pixel is the mean of the area that it covers in `picture`, each color rounded to the
 /// nearest, halves up.  Requires that height and width are from 1 to kMaxPictureSide.
 Picture scaled(const Picture& picture, std::size_t height, std::size_t width);

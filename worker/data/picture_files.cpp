@@ -53,6 +53,12 @@ Status on_threads(int threads, const Work& work) {
   return status;
 }
 
+/// What a file takes while it is decoded, itself among it, but for where its values go.
+std::size_t bytes_to_decode(std::span<const std::uint8_t> file, const Picture& size) {
+  const bool is_kept = is_jpeg(file) && keeps_coefficients(file);
+  return file.size() + size.height * size.width * kColors * (is_kept ? kBytesWithCoefficients : 1);
+}
+
 void add_number(Sha256& hash, std::uint64_t number) {
   hash.update(std::as_bytes(std::span(&number, 1)));
 }
@@ -63,6 +69,21 @@ void add_text(Sha256& hash, const std::string& text) {
 }
 
 }  // namespace
+
+DecodingRoom::Part::~Part() {
+  {
+    const std::lock_guard lock(room_.mutex_);
+    room_.taken_ -= bytes_;
+  }
+  room_.is_less_.notify_all();
+}
+
+DecodingRoom::Part DecodingRoom::take(std::uint64_t bytes, std::uint64_t most) {
+  std::unique_lock lock(mutex_);
+  is_less_.wait(lock, [&] { return taken_ == 0 || (taken_ <= most && bytes <= most - taken_); });
+  taken_ += bytes;
+  return {*this, bytes};
+}
 
 Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& folder,
                                                          std::vector<std::string> classes,
@@ -87,6 +108,8 @@ Status PictureFiles::find_size() {
   if (height_ != 0) return {};
   const std::string path = this->path(0);
   MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
+  MUSTER_ASSIGN_OR_RETURN(const Picture size, size_of_picture(file, path));
+  MUSTER_RETURN_IF_ERROR(check_memory_for(path, bytes_to_decode(file, size), folder_.most_memory));
   MUSTER_ASSIGN_OR_RETURN(const Picture first, decode_picture(file, path));
   if (first.height > kMaxImageSide || first.width > kMaxImageSide) {
     return bad_data(path, ErrorCode::kTooLarge,
@@ -134,14 +157,25 @@ std::string PictureFiles::path(std::uint64_t index) const {
   return folder_.directory + "/" + classes_[file.label] + "/" + file.name;
 }
 
-/// How many bytes it took.
+/// Beside the pictures that are held, or wait to be hashed. Once all are checked, room for each
+/// thread is foreseen.
+std::uint64_t PictureFiles::room_to_decode() const {
+  if (check_) return kAnyMemory;
+  const std::uint64_t pictures = held_ ? held_bytes() : pictures_at_once() * values();
+  return folder_.most_memory - std::min(folder_.most_memory, pictures);
+}
+
+/// How many bytes it took. Several share half of the room, because there is more in a process than
+/// what is counted here; one that does not fit there has it alone.
 Result<std::size_t> PictureFiles::decode(std::uint64_t index, std::span<std::uint8_t> out) const {
   const std::string path = this->path(index);
   MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
+  MUSTER_ASSIGN_OR_RETURN(const Picture size, size_of_picture(file, path));
+  const std::size_t took = bytes_to_decode(file, size) + out.size();
+  const std::uint64_t room = room_to_decode();
+  MUSTER_RETURN_IF_ERROR(check_memory_for(path, took, room));
+  const DecodingRoom::Part part = decoding_.take(took, room / 2);
   MUSTER_ASSIGN_OR_RETURN(Picture picture, decode_picture(file, path));
-  const bool is_kept = is_jpeg(file) && keeps_coefficients(file);
-  const std::size_t took =
-      file.size() + out.size() + picture.colors.size() * (is_kept ? kBytesWithCoefficients : 1);
   if (folder_.height != 0) picture = scaled(picture, height_, width_);
   if (picture.height != height_ || picture.width != width_) {
     return bad_data(path, ErrorCode::kInvalid,

@@ -3,10 +3,12 @@
 // read again whenever a step wants them.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +18,7 @@
 #include "common/result.h"
 #include "common/sha256.h"
 #include "common/training_bounds.h"
+#include "worker/data/file.h"
 #include "worker/data/picture.h"
 #include "worker/data/read_ahead.h"
 
@@ -40,6 +43,8 @@ struct ImageFolder {
   int threads = 1;                    ///< that decode; the result is the same
   /// Bytes of pictures that may be held. If they have more, they stay in their files.
   std::uint64_t most_held = kMostHeldBytes;
+  /// Bytes that they may take in all while they are decoded.
+  std::uint64_t most_memory = kAnyMemory;
   /// Others have decoded all and will tell what they have found: none is decoded before it is
   /// wanted, but one that tells the size of all.
   bool is_checked_by_others = false;
@@ -63,12 +68,39 @@ struct PictureCheck {
   std::vector<std::uint64_t> hashes = {};  ///< of each picture's values
 };
 
+/// Bytes of memory that several threads take at a time for what they decode.  Threads: any.
+class DecodingRoom {
+ public:
+  /// Gives back what it has taken.
+  class Part {
+   public:
+    Part(DecodingRoom& room, std::uint64_t bytes) : room_(room), bytes_(bytes) {}
+    ~Part();
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+   private:
+    DecodingRoom& room_;
+    std::uint64_t bytes_;
+  };
+
+  /// All have `most` together, or one alone as many as it wants.  Blocks: until others, which wait
+  /// for nobody, have given back enough.
+  Part take(std::uint64_t bytes, std::uint64_t most);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable is_less_;  ///< is taken
+  std::uint64_t taken_ = 0;
+};
+
 /// Threads: one, that on_read bears.
 class PictureFiles {
  public:
   /// `files` is not empty; each is in the directory of its class. Takes the size of the first for
   /// all.  Errors: kInvalid, kCorrupt, kTooLarge, kNotFound, kIo; one sentence that names the file,
-  /// exit code kData, or kDisk where the system could not read it.  Blocks: on the disk.
+  /// exit code kData, or kDisk where the system could not read it; those of check_memory_for() for
+  /// a picture that alone takes too much to decode.  Blocks: on the disk.
   static Result<std::unique_ptr<PictureFiles>> open(const ImageFolder& folder,
                                                     std::vector<std::string> classes,
                                                     std::vector<PictureFile> files);
@@ -85,8 +117,9 @@ class PictureFiles {
   /// the pictures are made to. Whose outlines differ have different pictures.
   const Sha256Digest& outline() const { return outline_; }
 
-  /// Decodes all, and holds them where there is room.  Errors: as open(), of several the one of the
-  /// first file; kIo, exit code kOutOfMemory, where there is no memory.  Blocks: on the disk.
+  /// Decodes all, as many at once as there is memory for, and holds them where there is room.
+  /// Errors: as open(), of several the one of the first file; kIo, exit code kOutOfMemory, where
+  /// there is no memory.  Blocks: on the disk.
   Status check_all();
   /// What check_all() has found, here or elsewhere; null: nobody has told yet.
   const PictureCheck* check() const { return check_ ? &*check_ : nullptr; }
@@ -117,6 +150,7 @@ class PictureFiles {
   Status decode_from(std::size_t first, std::span<std::uint8_t> out, PictureCheck& check) const;
   Status decode_again(std::uint64_t index, std::span<std::uint8_t> out) const;
   std::size_t pictures_at_once() const;
+  std::uint64_t room_to_decode() const;
   std::span<std::uint8_t> held(std::uint64_t index) const;
   void read_ahead();
 
@@ -130,6 +164,7 @@ class PictureFiles {
   /// Shape: (count(), values()), of which is_held_ says what is there; null: they stay in files.
   std::unique_ptr<std::uint8_t[]> held_;
   std::vector<std::uint8_t> is_held_;  ///< by picture
+  mutable DecodingRoom decoding_;
   /// Last: its threads use all else. Null before there is a check, and where all are held.
   std::unique_ptr<ReadAhead> ahead_;
 };

@@ -80,6 +80,15 @@ class PngReader {
   std::array<char, 128> why_ = {};
 };
 
+/// What a file's header says of its pixels, which follow.
+Result<Picture> read_png_header(PngReader& reader, const std::string& name,
+                                std::size_t max_pixels) {
+  if (!reader.read_header()) return unreadable_picture(name, "PNG", reader.why());
+  Picture picture{reader.height(), reader.width()};
+  MUSTER_RETURN_IF_ERROR(check_picture_size(picture, max_pixels, name));
+  return picture;
+}
+
 }  // namespace
 
 bool is_png(std::span<const std::uint8_t> file) {
@@ -90,13 +99,18 @@ bool is_png(std::span<const std::uint8_t> file) {
 Result<Picture> decode_png(std::span<const std::uint8_t> file, const std::string& name,
                            std::size_t max_pixels) {
   PngReader reader(file);
-  const auto wrong = [&] { return unreadable_picture(name, "PNG", reader.why()); };
-  if (!reader.read_header()) return wrong();
-  Picture picture{reader.height(), reader.width()};
-  MUSTER_RETURN_IF_ERROR(check_picture_size(picture, max_pixels, name));
+  MUSTER_ASSIGN_OR_RETURN(Picture picture, read_png_header(reader, name, max_pixels));
   picture.colors.resize(picture.height * picture.width * kColors);
-  if (!reader.read_pixels(picture.colors.data())) return wrong();
+  if (!reader.read_pixels(picture.colors.data())) {
+    return unreadable_picture(name, "PNG", reader.why());
+  }
   return picture;
+}
+
+Result<Picture> size_of_png(std::span<const std::uint8_t> file, const std::string& name,
+                            std::size_t max_pixels) {
+  PngReader reader(file);
+  return read_png_header(reader, name, max_pixels);
 }
 
 }  // namespace muster::data

@@ -17,4 +17,8 @@ bool is_png(std::span<const std::uint8_t> file);
 Result<Picture> decode_png(std::span<const std::uint8_t> file, const std::string& name,
                            std::size_t max_pixels);
 
+/// As size_of_picture().
+Result<Picture> size_of_png(std::span<const std::uint8_t> file, const std::string& name,
+                            std::size_t max_pixels);
+
 }  // namespace muster::data

@@ -134,7 +134,8 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
   const auto room = [&](std::uint64_t held) {
     return config_.most_data_held - std::min(config_.most_data_held, held);
   };
-  // For what cannot stay in its files, as an IDX file, a text, and where a table's rows begin.
+  // For what cannot stay in its files, as an IDX file, a text, and where a table's rows begin, and
+  // for what pictures take while they are decoded.
   const std::uint64_t memory =
       config_.memory_bytes == 0
           ? data::kAnyMemory
@@ -164,6 +165,7 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
                              std::max(1, config_.threads)};
     folder.is_checked_by_others = config_.is_joining;
     folder.most_held = room(train_.pictures ? train_.pictures->held_bytes() : 0);
+    folder.most_memory = memory;
     folder.on_read = hooks_.on_files;
     folder.on_alive = hooks_.on_alive;
     return &source == &config_.train ? data::load_image_folder(folder)

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <new>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/contract.h"
 #include "tests/few_threads.h"
@@ -165,6 +168,63 @@ TEST_CASE("any number of threads reads the same, and names the first file that i
   for (int round = 0; round < 20; ++round) {
     CHECK(sentence_of(load_image_folder(folder)).starts_with(pictures / "a/122" + ": is neither"));
   }
+}
+
+TEST_CASE("as many pictures are decoded at once as there is memory for") {
+  const Pictures pictures;
+  std::uint64_t largest = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = "a/" + std::to_string(10 + i);
+    pictures.add(name, static_cast<std::uint8_t>(i), 50, 40);
+    largest = std::max<std::uint64_t>(largest, std::filesystem::file_size(pictures / name));
+  }
+  ImageFolder folder = pictures.folder();
+  const Dataset right = *load_image_folder(folder);
+  constexpr std::uint64_t kValues = 50 * 40 * 3;
+  for (const int threads : {1, 4}) {
+    folder.threads = threads;
+    for (const std::uint64_t most_held : {std::uint64_t{0}, 12 * kValues}) {
+      folder.most_held = most_held;
+      // One in memory for each thread, or all; and of one its file, its pixels and its values.
+      const std::uint64_t waiting =
+          (most_held == 0 ? static_cast<std::uint64_t>(threads) : 12) * kValues;
+      folder.most_memory = waiting + largest + 2 * kValues;
+      const auto set = load_image_folder(folder);
+      REQUIRE_MESSAGE(set, set.error().message());
+      CHECK(hash_of(*set) == hash_of(right));
+      folder.most_memory = waiting + kValues;
+      const auto refused = load_image_folder(folder);
+      REQUIRE_FALSE(refused);
+      CHECK(refused.error().message().starts_with(pictures / "a/10" + ": takes at least "));
+      CHECK(refused.error().message().find(" has 6000 left; ") != std::string::npos);
+      CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
+    }
+  }
+  // The size of all is the first one's, which is decoded for it.
+  folder.most_memory = kValues;
+  const auto refused = load_image_folder(folder);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message().find(" has 6000 left; ") != std::string::npos);
+}
+
+TEST_CASE("threads that decode have together what there is room for, and one alone what it wants") {
+  DecodingRoom room;
+  constexpr std::uint64_t kMost = 7;
+  std::atomic<std::uint64_t> taken = 0, greatest = 0;
+  std::vector<std::jthread> threads;
+  for (const std::uint64_t bytes : {3, 3, 4, 9}) {
+    threads.emplace_back([&, bytes] {
+      for (int round = 0; round < 1000; ++round) {
+        const auto part = room.take(bytes, kMost);
+        const std::uint64_t now = taken.fetch_add(bytes) + bytes;
+        std::this_thread::yield();
+        for (std::uint64_t seen = greatest; seen < now;) greatest.compare_exchange_weak(seen, now);
+        taken -= bytes;
+      }
+    });
+  }
+  threads.clear();
+  CHECK(greatest == 9);
 }
 
 TEST_CASE("pictures are read with as many threads as the system gives") {
