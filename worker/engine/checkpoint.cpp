@@ -271,8 +271,12 @@ Status CheckpointStore::write_step(const std::string& directory, std::int64_t st
   MUSTER_RETURN_IF_ERROR(check_newest());
   MUSTER_RETURN_IF_ERROR(make_directories(directory));
   // One of this training has the same files: it stays whole, whatever becomes of this one.
-  if (damaged_.contains(step) || !read_manifest(step)) {
+  const auto there = read_manifest(step);
+  const ErrorCode unread = there ? ErrorCode::kNotFound : there.error().code();
+  if (damaged_.contains(step) || (unread != ErrorCode::kNotFound && unread != ErrorCode::kIo)) {
     ::unlink((directory + "/" + kManifest).c_str());
+  } else if (unread == ErrorCode::kIo) {
+    return there.error().with_exit_code(contract::exit_code::kDisk);  // it may be whole
   }
   const ModelShape& shape = options_.shape;
   HashedSource values(source);
@@ -308,8 +312,11 @@ Status CheckpointStore::write_step(const std::string& directory, std::int64_t st
 Status CheckpointStore::save(std::int64_t step, const OptimizerState& layout, StateSource& source) {
   const std::string directory = directory_of(step);
   if (Status written = write_step(directory, step, layout, source); !written) {
+    // Where nobody can tell whether there is a manifest, what is there may be whole.
+    std::error_code unknown;
+    const bool is_complete = fs::exists(directory + "/" + kManifest, unknown);
     std::error_code ignored;
-    if (!fs::exists(directory + "/" + kManifest, ignored)) fs::remove_all(directory, ignored);
+    if (!is_complete && !unknown) fs::remove_all(directory, ignored);
     return written.error().with("save the checkpoint of step " + std::to_string(step));
   }
   damaged_.erase(step);

@@ -101,7 +101,8 @@ class CheckpointStore {
   /// step, and those that find() has passed over. Another process may save the same step into the
   /// same directory, or may have: the files are the same, and what is whole there stays so.
   /// Errors: those of `source`; exit code kDisk; older checkpoints are untouched and nothing half
-  /// written is left.
+  /// written is left. One of the same step that cannot be read now may be whole: it is an error,
+  /// and stays as it is.
   /// kConflict with exit code kCheckpoint: the newest checkpoint is another training's, which stays
   /// as it is; of two that begin in one directory the first to save has it.
   Status save(std::int64_t step, const OptimizerState& layout, StateSource& source);

@@ -540,6 +540,27 @@ TEST_CASE("a full disk ends with its own exit code, and the old checkpoint stays
   }
 }
 
+TEST_CASE("a checkpoint that cannot be read while its step is saved anew stays as it is") {
+  const Fixture fixture;
+  fixture.save(100);
+  const std::string manifest = fixture.step(100) + "/manifest.json", whole = content(manifest);
+  const auto before = names_in(fixture.step(100));
+  // Whoever opens it goes round in circles.
+  fs::remove(manifest);
+  fs::create_symlink("manifest.json", manifest);
+  const State state(100);
+  CheckpointStore store = fixture.store();
+  const Status saved = save_state(store, 100, state);
+  REQUIRE_FALSE(saved);
+  CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
+  CHECK(has(saved.error().message(), manifest + ": cannot open: "));
+  CHECK(names_in(fixture.step(100)) == before);
+  fs::remove(manifest);
+  overwrite(manifest, whole);
+  CHECK(fixture.loaded() == 100);
+  CHECK(save_state(store, 100, state));
+}
+
 TEST_CASE("a checkpoint path that cannot be written is named") {
   const Fixture fixture;
   overwrite(fixture.directory / "file", "x");
