@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "common/contract.h"
 #include "common/log.h"
@@ -14,6 +15,7 @@
 #include "worker/engine/evaluation.h"
 #include "worker/engine/files.h"
 #include "worker/engine/in_pieces.h"
+#include "worker/engine/memory_needs.h"
 #include "worker/engine/on_files.h"
 #include "worker/engine/sample.h"
 #include "worker/engine/stage_evaluation.h"
@@ -666,8 +668,21 @@ TrainingSummary Trainer::summary() {
   return summary;
 }
 
+/// Without a vocabulary nobody knows what other tokens than bytes stand for.
+bool Trainer::writes_sample() const { return config_.gpt && (!train_.shards || vocabulary_); }
+
+/// Tokens that a finished model writes.
+std::size_t Trainer::sample_tokens() const {
+  return std::clamp(kSampleWork / whole_.targets(), kLeastSample, kMostSample);
+}
+
+/// Each token takes a pass, of no more positions than the last one reads.
+ModelShape Trainer::sample_shape() const {
+  return whole_.first_positions(std::min(whole_.targets(), sample_tokens()));
+}
+
 /// What stands beside the model: what its inputs and classes are called, or, of a text, how to load
-/// it and what it writes.
+/// it and what it writes. Without `parameters` it writes nothing.
 Status Trainer::describe_model(std::span<const float> parameters) {
   const auto keep = [&](std::string_view name, const std::string& text) -> Status {
     const std::string path = config_.checkpoint_path + "/" + std::string(name);
@@ -689,13 +704,11 @@ Status Trainer::describe_model(std::span<const float> parameters) {
   const bpe::VocabularyFiles& files = vocabulary_ ? vocabulary_->files() : none;
   MUSTER_RETURN_IF_ERROR(keep(contract::kVocabularyFile, files.tokens));
   MUSTER_RETURN_IF_ERROR(keep(contract::kMergesFile, files.merges));
-  // Without a vocabulary nobody knows what other tokens than bytes stand for.
-  if (train_.shards && !vocabulary_) {
+  if (parameters.empty() || !writes_sample()) {
     MUSTER_RETURN_IF_ERROR(keep(contract::kSampleFile, ""));
     return sync_directory(config_.checkpoint_path);
   }
-  SampleOptions options{config_.seed,
-                        std::clamp(kSampleWork / whole_.targets(), kLeastSample, kMostSample)};
+  SampleOptions options{config_.seed, sample_tokens()};
   if (vocabulary_) {
     const auto border = vocabulary_->find(bpe::kEndOfText);
     options.first = border ? *border : *vocabulary_->find("\n");
@@ -703,9 +716,7 @@ Status Trainer::describe_model(std::span<const float> parameters) {
   // What has computed steps is given up: who has had a stage has little room for all of them.
   stage_.reset();
   model_.reset();
-  // Each token takes a pass, of no more positions than the last one reads.
-  const std::size_t positions = std::min(whole_.targets(), options.tokens);
-  Model model(whole_.first_positions(positions), 1, device(), Activations::kRecomputed);
+  Model model(sample_shape(), 1, device(), Activations::kRecomputed);
   const auto between = [this]() -> Status {
     MUSTER_RETURN_IF_ERROR(at(point::kSample));
     return tell_under_way(false);
@@ -771,13 +782,43 @@ Status Trainer::write_model() {
   return write(state);
 }
 
-/// Of a split model all is in the file alone.
+/// Whether a process with a part of the model has memory for all of its values as well, and for a
+/// pass through them.
+bool Trainer::has_room_for_whole() const {
+  if (config_.memory_bytes == 0) return true;
+  MemoryNeeds needs = memory_needs(config_, *plan_, config_.place,
+                                   memory_share(assignment_, rank()), ranks_at_once_);
+  needs.activations =
+      whole_.values() * sizeof(float) +
+      Model::bytes(sample_shape(), 1, Activations::kRecomputed, std::max(1, config_.threads));
+  if (needs.total() <= config_.memory_bytes) return true;
+  log_warning("no sample is written: all of the model does not fit this process's memory",
+              {{"needsBytes", static_cast<std::int64_t>(needs.total())},
+               {"hasBytes", static_cast<std::int64_t>(config_.memory_bytes)}});
+  return false;
+}
+
+/// Of a split model all is in the file alone. Who writes a sample reads it once for each token: in
+/// memory it is there, and where it does not fit, the disk would give all of it each time.
 Status Trainer::describe_whole() {
   const OnFiles files(hooks_, config_.checkpoint_path);
   if (!is_split()) return describe_model(parameters_);
   const auto on_alive = [this] { static_cast<void>(tell_under_way(false)); };
   MUSTER_ASSIGN_OR_RETURN(const SavedState whole, store_->read_model(on_alive));
-  return describe_model(whole.parameters);
+  std::vector<float> parameters;
+  if (writes_sample() && has_room_for_whole()) {
+    // Whose room this is.
+    stage_.reset();
+    saver_.give_up_copy();
+    parameters.resize(whole.parameters.size());
+    for (const StatePiece& piece : state_pieces(whole_, 0)) {
+      const auto [first, size] = std::pair(piece.range.begin, piece.range.size());
+      MUSTER_RETURN_IF_ERROR(whole.read(whole.parameters.subspan(first, size),
+                                        std::span(parameters).subspan(first, size)));
+      on_alive();
+    }
+  }
+  return describe_model(parameters);
 }
 
 /// What is left of a training that is complete, whose parameters have this `digest`. The model is

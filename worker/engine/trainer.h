@@ -259,6 +259,10 @@ class Trainer {
   Status tell_under_way(bool is_group_at_it);
   Status before_piece(bool tells);
   Status write_model();
+  bool writes_sample() const;
+  std::size_t sample_tokens() const;
+  ModelShape sample_shape() const;
+  bool has_room_for_whole() const;
   Status describe_model(std::span<const float> parameters);
   Status describe_whole();
   Status leave_model(const Sha256Digest& digest);

@@ -293,6 +293,10 @@ TEST_CASE("a model that writes for longer than anybody waits is waited for") {
   config.save_patience = milliseconds(50);
   SUBCASE("whole") {}
   SUBCASE("in two stages") { config.stages = config.processes = 2; }
+  SUBCASE("in two stages, with memory for all of it") {
+    config.stages = config.processes = 2;
+    config.memory_bytes = std::size_t{1} << 30;
+  }
   std::atomic<int> tokens = 0;
   TrainingHooks hooks;
   hooks.at = [&](std::string_view place, std::int64_t) {

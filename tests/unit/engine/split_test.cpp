@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "common/model_files.h"
 #include "tests/golden.h"
 #include "tests/test_main.h"
 #include "tests/unit/data/shard_bytes.h"
@@ -484,6 +485,33 @@ TEST_CASE("with no room for the whole model the stages train it, in micro-batche
   REQUIRE(fit);
   CHECK(*fit < 16);
   for (const Grid split : {Grid{1, 2}, Grid{1, 4}, Grid{2, 4}}) check_steps(config, split);
+}
+
+TEST_CASE("a split model that no process has room for is left whole and without a sample") {
+  const test::TempDirectory directory;
+  TrainingConfig config = test::small_gpt(1);
+  config.gpt = GptConfig{8, 4, 256, 16};
+  config.logical_ranks = config.batch_size = 1;
+  config.checkpoint_path = directory.path();
+  const ModelShape whole = ModelShape::gpt(*config.gpt, 256);
+  const StagePlan plan = *plan_stages(whole, 4);
+  const MemoryShare share{*assign(config.logical_ranks, 1), 0, 1, 0,
+                          std::filesystem::file_size("examples/data/shakespeare-test.txt")};
+  for (int place = 0; place < plan.places(); ++place) {
+    config.memory_bytes =
+        std::max(config.memory_bytes, memory_needs(config, plan, place, share, 1).total());
+  }
+  // As another job may have left it.
+  const std::string sample = directory / std::string(contract::kSampleFile);
+  test::write_bytes(sample, {'x'});
+  for (const auto& end : train_split(config, {1, 4})) {
+    REQUIRE_MESSAGE(end.has_value(), end.error().message());
+    CHECK(end->complete);
+  }
+  CHECK_FALSE(std::filesystem::exists(sample));
+  CHECK(std::filesystem::exists(directory / std::string(contract::kModelConfigFile)));
+  const auto model = directory / std::string(contract::kModelFile);
+  CHECK(std::filesystem::file_size(model) > whole.values() * sizeof(float));
 }
 
 TEST_CASE("an evaluation of a split model has the figures of one that is not") {
