@@ -24,12 +24,13 @@ void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices) {
   }
 }
 
-void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks) {
+void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks,
+              std::size_t skipped) {
   if (is_in_memory(samples)) return;
   std::vector<std::uint64_t> indices(static_cast<std::size_t>(ranks.size()) *
                                      static_cast<std::size_t>(loader.rows_per_rank()));
   loader.samples(step, ranks, indices);
-  prefetch(samples, indices);
+  prefetch(samples, std::span(indices).subspan(skipped));
 }
 
 }  // namespace muster::data

@@ -29,7 +29,8 @@ class ReadAhead {
     std::size_t bytes = 0;  ///< of one sample
   };
 
-  /// Most samples that are wanted at a time; of more, the later ones are made by who takes them.
+  /// Most samples that are wanted at a time; of more, the later ones are made by who takes them,
+  /// unless they are wanted again once there is room.
   static constexpr std::size_t kMostWanted = std::size_t{1} << 18;
 
   ReadAhead(const Options& options, Make make);

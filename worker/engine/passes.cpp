@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "worker/data/prefetch.h"
+#include "worker/data/read_ahead.h"
 
 namespace muster::engine {
 namespace {
@@ -58,11 +59,31 @@ std::size_t later_ranks_most(const std::vector<ComputePass>& passes) {
   return most;
 }
 
-void prefetch(const data::Dataset& samples, const data::Loader& loader, std::int64_t step,
-              const std::vector<ComputePass>& passes) {
+std::vector<RestOfPiece> rest_of(const std::vector<ComputePass>& passes, std::size_t rows_per_rank,
+                                 std::size_t taken) {
+  std::vector<RestOfPiece> rest;
   for (const ComputePass& pass : passes) {
-    for (const Piece& piece : pass) data::prefetch(samples, loader, step, piece.ranks);
+    for (const Piece& piece : pass) {
+      const std::size_t rows = static_cast<std::size_t>(piece.ranks.size()) * rows_per_rank;
+      const std::size_t skipped = std::min(taken, rows);
+      taken -= skipped;
+      if (skipped < rows) rest.push_back({piece.ranks, skipped});
+    }
   }
+  return rest;
+}
+
+void prefetch(const data::Dataset& samples, const data::Loader& loader, std::int64_t step,
+              const std::vector<ComputePass>& passes, std::size_t taken) {
+  if (taken > 0 && samples.shards) return;  // of which any number is wanted at once
+  const auto rows_per_rank = static_cast<std::size_t>(loader.rows_per_rank());
+  for (const RestOfPiece& piece : rest_of(passes, rows_per_rank, taken)) {
+    data::prefetch(samples, loader, step, piece.ranks, piece.skipped);
+  }
+}
+
+bool is_room_for_rest(std::size_t taken) {
+  return taken > 0 && taken % (data::ReadAhead::kMostWanted / 2) == 0;
 }
 
 }  // namespace muster::engine

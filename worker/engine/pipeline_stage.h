@@ -110,6 +110,7 @@ class PipelineStage {
   std::optional<TiedTable> table_;
   std::vector<std::vector<Model::Node>> nodes_;  ///< by micro-batch
   std::vector<std::uint64_t> indices_;           ///< the samples of a piece
+  std::size_t samples_taken_ = 0;                ///< of the step under way
   std::span<const float> embedded_, input_gradient_;
   Spent spent_;
   PartCounts counts_;

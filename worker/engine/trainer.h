@@ -372,6 +372,7 @@ class Trainer {
   std::vector<ComputePass> passes_;      ///< in which they are computed
   std::vector<Model::Node> pass_nodes_;  ///< of the pass under way, one a piece
   std::vector<std::uint64_t> indices_;   ///< the samples of a piece
+  std::size_t samples_taken_ = 0;        ///< of the passes, so far
 
   /// Parts of the evaluation of a state that is not complete yet, which may take several
   /// memberships.

@@ -7,6 +7,7 @@
 #include <latch>
 #include <new>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "common/contract.h"
@@ -67,6 +68,26 @@ TEST_CASE("no more samples are made ahead than there is room for, and all in the
   CHECK(made == 200);
   // And the one that is being taken.
   CHECK(most <= 5 + 1);
+}
+
+TEST_CASE("of more samples than can be wanted at once the rest is wanted once others are taken") {
+  constexpr std::uint64_t kAtOnce = ReadAhead::kMostWanted, kAll = kAtOnce + 100;
+  std::atomic<std::uint64_t> made = 0, by_caller = 0;
+  const auto caller = std::this_thread::get_id();
+  ReadAhead ahead({1, 8, 3}, [&](std::uint64_t index, std::span<std::uint8_t> out) {
+    by_caller += std::this_thread::get_id() == caller ? 1 : 0;
+    ++made;
+    made.notify_one();
+    return fill(index, out);
+  });
+  Bytes out(3);
+  for (std::uint64_t index = 0; index < kAll; ++index) {
+    if (index % (kAtOnce / 2) == 0) ahead.want(from_to(index, kAll));
+    for (auto seen = made.load(); seen <= index; seen = made.load()) made.wait(seen);
+    if (!ahead.take(index, out) || out[2] != static_cast<std::uint8_t>(index * 7)) FAIL(index);
+  }
+  CHECK(made == kAll);
+  CHECK(by_caller == 0);
 }
 
 TEST_CASE("what is made is not made again, and what was passed over makes room") {

@@ -5,6 +5,9 @@
 
 #include <map>
 #include <string>
+#include <vector>
+
+#include "worker/data/read_ahead.h"
 
 using namespace muster::engine;
 
@@ -54,6 +57,25 @@ TEST_CASE("small nodes share a pass, a large one is cut into equal subtrees") {
                                            {{1, {4, 6}, 0, 0}},
                                            {{1, {6, 8}, 1, 1}},
                                            {{2, {8, 10}}, {3, {10, 11}}}});
+}
+
+TEST_CASE("the rest of a step is what its passes have not taken yet, and is wanted again in time") {
+  const auto passes = plan_passes({{3, 4}, {4, 8}, {8, 10}}, 2);
+  REQUIRE(passes.size() == 4);
+  const std::vector<RestOfPiece> all{{{3, 4}}, {{4, 6}}, {{6, 8}}, {{8, 10}}};
+  CHECK(rest_of(passes, 5, 0) == all);
+  CHECK(rest_of(passes, 5, 4) ==
+        std::vector<RestOfPiece>{{{3, 4}, 4}, {{4, 6}}, {{6, 8}}, {{8, 10}}});
+  CHECK(rest_of(passes, 5, 5) == std::vector<RestOfPiece>{{{4, 6}}, {{6, 8}}, {{8, 10}}});
+  CHECK(rest_of(passes, 5, 5 + 10 + 7) == std::vector<RestOfPiece>{{{6, 8}, 7}, {{8, 10}}});
+  CHECK(rest_of(passes, 5, 34) == std::vector<RestOfPiece>{{{8, 10}, 9}});
+  CHECK(rest_of(passes, 5, 35).empty());
+  constexpr std::size_t kHalf = muster::data::ReadAhead::kMostWanted / 2;
+  CHECK_FALSE(is_room_for_rest(0));
+  CHECK_FALSE(is_room_for_rest(kHalf - 1));
+  CHECK(is_room_for_rest(kHalf));
+  CHECK_FALSE(is_room_for_rest(kHalf + 1));
+  CHECK(is_room_for_rest(3 * kHalf));
 }
 
 TEST_CASE("whatever fits a pass, the pieces are added along the tree over the logical ranks") {
