@@ -47,7 +47,8 @@ std::map<std::string, const Queue*> by_name(const std::vector<Queue>& queues) {
 bool is_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto shape = [](const WaitingGang& one) {
     return std::tie(one.min, one.together, one.per_worker, one.node_selector, one.node_terms,
-                    one.tolerations, one.required_level, one.preferred_level, one.volumes);
+                    one.tolerations, one.unplaced, one.required_level, one.preferred_level,
+                    one.volumes);
   };
   return shape(a) == shape(b);
 }
@@ -269,8 +270,7 @@ Rooms& QueuePass::at_best() {
 }
 
 bool QueuePass::could_ever_start(const LineTurn& turn, const WaitingGang& gang) {
-  if (ledger_.workers_ever(turn.queue, turn.per_worker) < gang.min) return false;
-  return gang.unplaced || could_ever_stand(gang);
+  return ledger_.workers_ever(turn.queue, turn.per_worker) >= gang.min && could_ever_stand(gang);
 }
 
 bool QueuePass::could_ever_stand(const WaitingGang& gang) {

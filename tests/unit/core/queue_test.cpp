@@ -190,6 +190,24 @@ TEST_CASE("a job that could never start is told so, and holds nobody up") {
   CHECK(poor.runs("small"));
 }
 
+TEST_CASE("who asks for no nodes and could never start for another reason holds nobody up") {
+  for (const bool is_volume : {true, false}) {
+    CAPTURE(is_volume);
+    QueueWorld world;
+    world.queues = {make_queue("a", 8), make_queue("b", 8)};
+    for (const char* name : {"m", "n"}) world.add_node(name, 8);
+    WaitingGang& never = world.add_job("never", "a", 2).gang;
+    never.unplaced = true;
+    if (is_volume) never.volumes.why_not = "there is no PersistentVolumeClaim x";
+    if (!is_volume) never.required_level = "rack";
+    world.add_job("next", "a", 1, 8);
+    world.add_job("other", "b", 1, 8);
+    CHECK(world.pass() == 2);
+    CHECK_FALSE(world.runs("never"));
+    CHECK(world.why("never").starts_with("1st in queue a: "));
+  }
+}
+
 TEST_CASE("of several resources the one is named that a queue may never hold enough of") {
   QueueWorld world;
   world.queues = {make_queue("research", 4)};
@@ -293,6 +311,21 @@ TEST_CASE("of jobs that are alike but for where they may stand each is judged by
   CHECK(world.runs("borrows"));
   CHECK_FALSE(world.runs("never"));
   CHECK(world.runs("too"));
+}
+
+TEST_CASE("of jobs that are alike but for who finds their nodes each is judged by itself") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 64)};
+  world.add_node("n", 8);
+  world.add_job("runs", "a", 1, 4);
+  REQUIRE(world.pass() == 1);
+  // Nobody knows of its nodes that they stand in one rack; one node alone does.
+  world.add_job("never", "a", 2, 4).gang.required_level = "rack";
+  world.jobs.back().gang.unplaced = true;
+  world.add_job("first", "a", 2, 4).gang.required_level = "rack";
+  world.add_job("later", "a", 1, 4);
+  CHECK(world.pass() == 0);
+  CHECK(world.why("later").ends_with("kept for team/first, which comes first"));
 }
 
 TEST_CASE("a smaller job behind the first takes nothing that the first needs") {
