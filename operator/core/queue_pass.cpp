@@ -311,8 +311,10 @@ void QueuePass::add_head(int queue, Head head) {
   heads_.emplace(queue, std::move(head));
 }
 
-/// On each node as many of its least as may ever stand there.
+/// On each node as many of its least as may ever stand there; nowhere any of one whose nodes others
+/// find.
 NodeCaps QueuePass::workers_kept_for(const WaitingGang& gang) {
+  if (gang.unplaced) return NodeCaps(rooms_.inventory().size(), 0);
   NodeCaps pods = at_best().fits(gang.per_worker);
   for (std::size_t i = 0; i < pods.size(); ++i) {
     const api::Node& node = rooms_.inventory().node(static_cast<int>(i));

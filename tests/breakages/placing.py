@@ -139,6 +139,8 @@ BREAKAGES = [
              "head.gang.unplaced || is_any_back_before(head);", "head.gang.unplaced;", "test_queue"),
     Breakage("who is promised room is held up by its line where it could start sooner", PASS,
              "    head.elsewhere = KeptRoom(per_worker, pods);\n", "", "test_queue"),
+    Breakage("while quota is freed for whose nodes the cluster's scheduler finds, all nodes are kept", PASS,
+             "  if (gang.unplaced) return NodeCaps(rooms_.inventory().size(), 0);\n", "", "test_queue"),
     Breakage("who is refused keeps all its nodes from every queue", PASS, " && gang.refused_for.count() == 0;", ";", "test_queue"),
     Breakage("who starts again is a borrower by its own old pods", "operator/core/queue_line.cpp",
              "turn.per_worker) < turn.adds();", "turn.per_worker) < turn.min;", "test_queue"),

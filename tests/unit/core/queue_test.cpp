@@ -613,6 +613,24 @@ TEST_CASE("a gang whose old pods still leave keeps what it will have room with, 
   }
 }
 
+TEST_CASE("a gang whose nodes others find keeps its quota when it starts again, and no nodes") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 2), make_queue("b", 8)};
+  world.add_node("n", 8);
+  QueueJob& again = world.add_job("again", "a", 2);
+  again.gang.unplaced = true;
+  again.gang.wish.not_yet = true;
+  again.leaving = {{0, ""}, {1, ""}};
+  world.add_job("next", "a", 1);
+  world.add_job("other", "b", 1, 8);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("other"));
+  world.leave();
+  world.job("again").gang.wish.not_yet = false;
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("again"));
+}
+
 TEST_CASE("by its own old pods a gang that starts again borrows nothing, and keeps its turn") {
   QueueWorld world;
   world.queues = {make_queue("a", 8, "lab"), make_queue("b", 16, "lab")};

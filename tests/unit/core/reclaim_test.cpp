@@ -800,6 +800,24 @@ TEST_CASE("while room is made for a head others start on nodes where it will not
   CHECK(world.runs("high"));
 }
 
+TEST_CASE("while quota is freed for a head whose nodes others find no nodes are kept for it") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 8), make_queue("b", 8)};
+  for (const char* name : {"n1", "n2"}) world.add_node(name, 8);
+  world.add_job("low", "a", 1, 8);
+  world.pass();
+  WaitingGang& high = world.add_job("high", "a", 1, 8).gang;
+  high.turn.priority = 1;
+  high.unplaced = true;
+  CHECK(world.give_back().size() == 1);
+  world.add_job("other", "b", 1, 8);
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("other"));
+  world.leave();
+  world.pass();
+  CHECK(world.runs("high"));
+}
+
 TEST_CASE(
     "while room is made for a head that lacks nodes alone it may still start elsewhere sooner") {
   for (const std::string queue : {"a", "b"}) {
