@@ -38,7 +38,8 @@ void KnownEnds::move(const End& end, Direction direction, QuotaLedger& ledger, R
 }
 
 std::optional<seconds> KnownEnds::starts_within(const QuotaLedger& ledger, const Rooms& rooms,
-                                                int queue, const WaitingGang& gang) const {
+                                                int queue, const WaitingGang& gang,
+                                                const Caps& caps) const {
   WaitingGang least = gang;
   least.count = gang.min;
   const ResourceAmounts per_worker = amounts_of(gang.per_worker);
@@ -50,11 +51,12 @@ std::optional<seconds> KnownEnds::starts_within(const QuotaLedger& ledger, const
     while (ended > ends) move(ends_[--ended], Direction::kBack, later, free);
     if (later.workers_within(queue, per_worker, QuotaLedger::Place::kFirst) < gang.min)
       return false;
-    const GangVerdict verdict = place(least, free);
+    const auto left = caps(free);
+    const GangVerdict verdict = place(least, free, left ? &*left : nullptr);
     if (verdict.placement) free.give_back(*verdict.placement, gang.per_worker);
     return verdict.placement.has_value();
   };
-  if (ends_.empty() || !fits_after(ends_.size())) return std::nullopt;
+  if (ends_.empty() || fits_after(0) || !fits_after(ends_.size())) return std::nullopt;
   // What fits after some ends fits after more.
   std::size_t low = 0, high = ends_.size();
   while (low + 1 < high) {

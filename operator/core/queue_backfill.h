@@ -4,6 +4,7 @@
 // ANL/IBM SP scheduling system", 1995), with a deadline in place of a user's estimate.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,11 +23,14 @@ class KnownEnds {
   /// `cluster` outlives it; the numbers of queues and nodes are those of `ledger` and `rooms`.
   KnownEnds(const ClusterSnapshot& cluster, const QuotaLedger& ledger, const Rooms& rooms);
 
+  /// How many of a gang's pods each node may take for the sake of others, given what is free then.
+  using Caps = std::function<std::optional<NodeCaps>(const Rooms&)>;
+
   /// When `gang`, the first of its queue's line, has quota and room for its least at the latest:
   /// all with a deadline end when that has passed, all others never, and nobody else starts.
-  /// Absent: it is not known.
+  /// Absent: it is not known, also where it is no end that the gang waits for.
   std::optional<seconds> starts_within(const QuotaLedger& ledger, const Rooms& rooms, int queue,
-                                       const WaitingGang& gang) const;
+                                       const WaitingGang& gang, const Caps& caps) const;
 
  private:
   struct End {

@@ -367,12 +367,24 @@ GangVerdict QueuePass::start(const LineTurn& turn, const WaitingGang& gang, std:
   return verdict;
 }
 
+/// What is kept for others than this head, which has no promise.
+KeptRooms QueuePass::kept_beside(const Head& head) const {
+  KeptRooms others{{&promised_, 1}, {&lacking_, 1}, {&elsewhere_, 1}};
+  if (head.lacks_nodes) others.emplace_back(&head.kept, -1);
+  return others;
+}
+
 bool QueuePass::is_over_before(Head& head, int queue, const WaitingGang& gang) {
   // What is being made for a head it gets sooner than anybody could say.
   if (!gang.ends_within || head.promised) return false;
   if (!head.starts_within) {
     if (!known_ends_) known_ends_.emplace(cluster_, ledger_, rooms_);
-    head.starts_within = known_ends_->starts_within(ledger_, rooms_, queue, *head.gang);
+    // Neither what is free now nor what ends leave is its own where it is kept for others.
+    const auto left_by_others = [&](const Rooms& rooms) {
+      return caps_beside(kept_beside(head), *head.gang, rooms.inventory());
+    };
+    head.starts_within =
+        known_ends_->starts_within(ledger_, rooms_, queue, *head.gang, left_by_others);
   }
   const std::optional<seconds>& waits = *head.starts_within;
   return waits && *gang.ends_within + kHandOver <= *waits;
@@ -383,9 +395,7 @@ std::optional<GangVerdict> QueuePass::start_ahead(const LineTurn& turn, const Wa
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker, Place::kFirst);
   if (within < gang.min) return std::nullopt;
   const Head& head = heads_.at(turn.queue);
-  KeptRooms others{{&promised_, 1}, {&lacking_, 1}, {&elsewhere_, 1}};
-  if (head.lacks_nodes) others.emplace_back(&head.kept, -1);
-  GangVerdict started = start(turn, gang, within, others);
+  GangVerdict started = start(turn, gang, within, kept_beside(head));
   if (!started.placement) return std::nullopt;
   started.placement->went_ahead = true;
   std::string& why = started.placement->why;

@@ -79,6 +79,7 @@ class QueuePass {
   KeptRooms kept_from_head(int queue) const;
   GangVerdict place_beside_heads(const WaitingGang& gang, int queue);
   std::string why_held_off(const WaitingGang& gang, int queue);
+  KeptRooms kept_beside(const Head& head) const;
   bool is_over_before(Head& head, int queue, const WaitingGang& gang);
   GangVerdict start(const LineTurn& turn, const WaitingGang& gang, std::int64_t within,
                     const KeptRooms& kept);

@@ -34,7 +34,8 @@ std::optional<seconds> foretold(const QueueWorld& world, const std::string& name
   for (const WaitingGang& gang : cluster.gangs) {
     if (gang.job.name != name) continue;
     const KnownEnds ends(cluster, ledger, rooms);
-    return ends.starts_within(ledger, rooms, ledger.index_of(gang.turn.queue), gang);
+    const auto all = [](const Rooms&) { return std::optional<NodeCaps>(); };
+    return ends.starts_within(ledger, rooms, ledger.index_of(gang.turn.queue), gang, all);
   }
   return std::nullopt;
 }
@@ -101,6 +102,14 @@ TEST_CASE("nothing is foretold where one whose place is needed has no deadline")
   CHECK(foretold(world, "half") == seconds(50));
 }
 
+TEST_CASE("nothing is foretold of one that waits for no end") {
+  QueueWorld world = waiting_for_all();
+  world.job("all").gang.count = world.job("all").gang.min = 2;
+  CHECK_FALSE(foretold(world, "all").has_value());
+  world.job("all").gang.count = world.job("all").gang.min = 3;
+  CHECK(foretold(world, "all") == seconds(3600));
+}
+
 TEST_CASE("nothing is foretold of one whose workers should have left long ago") {
   QueueWorld world = waiting_for_all();
   world.job("long").slots[0].is_stuck = true;
@@ -161,6 +170,34 @@ TEST_CASE("nobody goes ahead with nodes that are kept for the first of another q
   world.end("x1");
   CHECK(world.pass() == 1);
   CHECK(world.runs("a2"));
+}
+
+TEST_CASE("the first of a line is not foretold nodes that are kept for the first of another") {
+  QueueWorld world;
+  world.queues = {make_queue("a", 64), make_queue("b", 64), make_queue("c", 64)};
+  for (const char* name : {"p1", "p1b", "p2"}) {
+    world.add_node(name, 8);
+    world.nodes.back().meta.labels = {{"pool", std::string(name).substr(0, 2)}};
+  }
+  world.add_job("r", "a", 1, 8).slots = {{0, "p1b"}};
+  world.add_job("s", "b", 1, 4).slots = {{0, "p2"}};
+  QueueJob& other = world.add_job("e", "c", 1, 0);
+  other.slots = {{0, "p2"}};
+  other.deadline = 36'000;
+  // Node p1 is kept for the first of queue a, so that the first of b waits for s.
+  world.add_job("a1", "a", 2, 8).gang.node_selector = {{"pool", "p1"}};
+  world.add_job("b1", "b", 1, 8);
+  QueueJob& later = world.add_job("later", "b", 1, 4);
+  later.gang.node_selector = {{"pool", "p2"}};
+  later.deadline = 30'000;
+  CHECK(world.pass() == 0);
+  world.job("s").deadline = 600;
+  CHECK(world.pass() == 0);
+  world.job("later").deadline = 540;
+  const auto verdicts = world.verdicts();
+  const auto& placed = verdicts.at({"team", "later"}).placement;
+  REQUIRE(placed);
+  CHECK(placed->why.find("goes ahead of team/b1, which has room in 600 s") != std::string::npos);
 }
 
 TEST_CASE("over random lines the first starts no later than was foretold when it came first") {
