@@ -59,6 +59,7 @@ std::vector<QueueHolder> holders_of_gone(const std::vector<const api::Pod*>& pod
       holder.job = job;
       holder.uid = owner.uid;
       holder.turn.queue = queue->second->name;
+      holder.comes_back = false;
       holder.per_worker.cpu_millis = holder.per_worker.memory_bytes = 0;
     }
     // They are alike, but for what webhooks add: the most of them counts for each.
@@ -145,10 +146,11 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   // Kubernetes deletes its pods when it is gone itself, which somebody's finalizer may hold up.
   const auto& deleted = job.meta.deletion_time;
   const bool is_stuck = deleted && now - *deleted > grace_of(job) + words::kOverdue;
+  const bool leaves = job.spec.suspend || deleted;
+  holder.comes_back = !status.finished() && !leaves;
   // Whoever has ended, or is asked to leave, gives back with its last pod.
   for (const auto& placement : places) {
     if (status.finished()) break;
-    const bool leaves = job.spec.suspend || deleted;
     (leaves ? holder.leaving : holder.slots).push_back({placement.slot, placement.node, is_stuck});
   }
   for (const api::Pod* pod : pods) {

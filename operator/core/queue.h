@@ -77,6 +77,8 @@ struct QueueHolder {
   std::optional<api::Billionths> rate_per_hour{};
   std::string currency{};
   int beyond = 0;  ///< of its slots, the last: more than it wishes for, anyone's who waits
+  /// Once it holds nothing it waits to start again. False: it has ended, is suspended, or goes.
+  bool comes_back = true;
   bool operator==(const QueueHolder&) const = default;
 
   /// Workers that count against the quota: a slot counts once, and until its pod is gone.

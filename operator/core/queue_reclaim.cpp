@@ -215,12 +215,11 @@ bool Reclaim::starts(const Claim& claim, int workers) {
   return starts(Claim{head, claim.right, claim.contested});
 }
 
-/// Whether any that is preempted, or leaves by now, starts again before the head. Who leaves for
-/// good counts as well.
+/// Whether any that is preempted, or leaves by now and not for good, starts again before the head.
 bool Reclaim::is_any_back_before(const Head& head) const {
   if (head.queue < 0) return false;
   const auto is_back = [&](const Lender& one) {
-    return one.kept == 0 && back_before(head, one) > 0;
+    return one.kept == 0 && one.holder->comes_back && back_before(head, one) > 0;
   };
   return std::any_of(lenders_.begin(), lenders_.end(), is_back) ||
          std::any_of(leaving_.begin(), leaving_.end(), is_back);

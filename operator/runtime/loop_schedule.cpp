@@ -363,6 +363,7 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
     core::QueueHolder gone = before;
     gone.slots.clear();
     gone.leaving = leaving_of(gone);
+    gone.comes_back = false;
     if (!gone.leaving.empty()) holders.push_back(std::move(gone));
   }
   return holders;

@@ -62,6 +62,7 @@ TEST_CASE("pods whose job is gone hold the quota of the queue that they name, wh
     CHECK(holder.turn.queue == "research");
     CHECK(amounts_of(holder.per_worker).at(kGpu) == 2);
     CHECK(holder.workers() == 0);
+    CHECK_FALSE(holder.comes_back);
   }
   CHECK(amounts_of(holders[0].per_worker).at("cpu") == 700);
 }

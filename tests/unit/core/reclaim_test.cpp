@@ -857,6 +857,48 @@ TEST_CASE("while room is made for a head that others come back before all its no
   CHECK(world.pass() == 3);
 }
 
+TEST_CASE("for a head that others leave room for good only its nodes are kept") {
+  for (const bool comes_back : {true, false}) {
+    CAPTURE(comes_back);
+    QueueWorld world = lab();
+    world.queues.push_back(make_queue("alone", 8));
+    world.add_job("wide", "research", 8).gang.min = 2;
+    world.pass();
+    for (const char* name : {"o", "p"}) world.add_node(name, 8);
+    world.add_job("own", "product", 4);
+    QueueJob& wide = world.job("wide");
+    wide.leaving = std::exchange(wide.slots, {});
+    world.add_job("other", "alone", 1, 8);
+    ClusterSnapshot cluster = world.snapshot();
+    for (QueueHolder& holder : cluster.holders) holder.comes_back = comes_back;
+    const auto verdicts = schedule(cluster).verdicts;
+    CHECK_FALSE(verdicts.at({"team", "own"}).placement);
+    CHECK(verdicts.at({"team", "other"}).placement.has_value() == !comes_back);
+  }
+}
+
+TEST_CASE("who has ended, is suspended or is deleted does not come back") {
+  api::TrainingJob job;
+  job.meta.name = "a";
+  api::Pod pod;
+  pod.meta.name = "a-0";
+  pod.node_name = "n";
+  const auto comes_back = [&] {
+    const auto holder = holder_of(job, {"research", 0, {}}, {}, {&pod}, WallTime(seconds(5000)));
+    REQUIRE(holder);
+    return holder->comes_back;
+  };
+  CHECK(comes_back());
+  SUBCASE("ended") {
+    job.status.conditions.emplace_back();
+    job.status.conditions.back().type = "Complete";
+    job.status.conditions.back().status = "True";
+  }
+  SUBCASE("suspended") { job.spec.suspend = true; }
+  SUBCASE("deleted") { job.meta.deletion_time = WallTime(seconds(4990)); }
+  CHECK_FALSE(comes_back());
+}
+
 TEST_CASE("two heads are not given the same") {
   QueueWorld world;
   world.queues = {make_queue("a", 4, "lab"), make_queue("b", 4, "lab"), make_queue("c", 0, "lab")};
