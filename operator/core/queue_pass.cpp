@@ -222,7 +222,12 @@ std::optional<Reclaim::Promise> QueuePass::take_beyond(const WaitingGang& gang, 
 
 /// On the cluster as it will be, which is looked at from now on.
 Reclaim::Head QueuePass::as_head(const WaitingGang& gang, int queue, Place place) {
-  if (!reclaim_) reclaim_.emplace(cluster_, ledger_, rooms_);
+  if (!reclaim_) {
+    // There old pods are gone, and whose they were has started.
+    QuotaLedger later = ledger_;
+    for (const auto& [turn, held] : held_again_) later.charge(turn->queue, turn->per_worker, held);
+    reclaim_.emplace(cluster_, later, rooms_);
+  }
   const auto left_by_heads = [this, &gang, queue](const Rooms& rooms) {
     return caps_beside(kept_from_head(queue), gang, rooms.inventory());
   };
@@ -361,8 +366,14 @@ GangVerdict QueuePass::start(const LineTurn& turn, const WaitingGang& gang, std:
   GangVerdict verdict = place(asked, rooms_, caps ? &*caps : nullptr);
   if (!verdict.placement) return verdict;
   const auto workers = static_cast<std::int64_t>(verdict.placement->node_of_slot.size());
-  ledger_.charge(turn.queue, turn.per_worker, workers);
-  if (reclaim_) reclaim_->start(turn.queue, gang, *verdict.placement, workers);
+  // What its old pods hold it starts with, and no sooner than they are gone.
+  const std::int64_t held = std::min(turn.held, workers);
+  ledger_.charge(turn.queue, turn.per_worker, workers - held);
+  if (reclaim_) {
+    reclaim_->start(turn.queue, gang, *verdict.placement, workers);
+  } else if (held > 0) {
+    held_again_.emplace_back(&turn, held);
+  }
   line_.ledger_changed(turn.queue);
   return verdict;
 }
@@ -434,7 +445,7 @@ void QueuePass::next_of_line() {
     // Before its old pods are gone it starts nowhere, and then where it is promised room.
     if (head.promised && !is_due) head.lacks_nodes = false;
     add_head(turn.queue, std::move(head));
-    ledger_.reserve(turn.queue, turn.per_worker, gang.min);
+    ledger_.reserve(turn.queue, turn.per_worker, turn.adds());
     line_.ledger_changed(turn.queue);
   }
   decide(gang, {std::nullopt, std::move(why), {}, verdict.lacks_volumes});

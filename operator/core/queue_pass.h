@@ -119,6 +119,9 @@ class QueuePass {
   std::optional<Rooms> at_best_;  ///< made when first asked for
   /// Gangs of different shapes, and whether they could stand were everything empty.
   std::vector<std::pair<const WaitingGang*, bool>> judged_;
+  /// Of those that start again while there is no reclaim_, what their old pods hold for that: its
+  /// own ledger counts no pods that leave. The turns are line_'s.
+  std::vector<std::pair<const LineTurn*, std::int64_t>> held_again_;
   std::optional<Reclaim> reclaim_;       ///< made when first asked for
   std::optional<KnownEnds> known_ends_;  ///< likewise
 };

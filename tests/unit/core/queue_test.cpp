@@ -652,6 +652,34 @@ TEST_CASE("by its own old pods a gang that starts again borrows nothing, and kee
   CHECK(world.runs("again"));
 }
 
+TEST_CASE("the quota of a gang that starts again counts once while its old pods leave") {
+  const auto world_with = [](std::int64_t quota, int next) {
+    QueueWorld world;
+    world.queues = {make_queue("a", quota)};
+    world.add_node("n", 32);
+    QueueJob& again = world.add_job("again", "a", 8);
+    for (int i = 0; i < 8; ++i) again.leaving.push_back({i, "n"});
+    again.gang.wish.not_yet = true;
+    world.add_job("next", "a", next);
+    return world;
+  };
+  // It has its turn with what is free, or comes first in its line.
+  const std::vector<std::pair<int, int>> cases{{16, 8}, {12, 4}, {8, 8}, {12, 5}, {8, 1}};
+  for (const auto& one : cases) {
+    const int quota = one.first, next = one.second;
+    CAPTURE(quota);
+    CAPTURE(next);
+    QueueWorld world = world_with(quota, next);
+    CHECK(world.pass() == (8 + next <= quota ? 1 : 0));
+    world.leave();
+    world.job("again").gang.wish.not_yet = false;
+    CHECK(world.pass() == 1);
+    CHECK(world.runs("again"));
+  }
+  // When they are gone it holds the same: there will be no room for whoever wants all.
+  CHECK(world_with(16, 16).why("next").find("it starts when those are gone") == std::string::npos);
+}
+
 TEST_CASE("nobody gives way to a gang before it may start again") {
   QueueWorld world;
   world.queues = {make_queue("a", 8)};
