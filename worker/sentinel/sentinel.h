@@ -36,7 +36,8 @@ struct SentinelOptions {
 /// here outlives this. Writes the termination log. Returns the process exit code
 /// (contract::exit_code): 0 when all trainers ended with 0, else 31 when all that did not were
 /// stopped on request, else that of the first failure; lost peers count only when no trainer of
-/// this worker failed by itself. A trainer ended by signal n counts as 26 when the kernel did it
+/// this worker failed by itself. After a stop request the end of a trainer that was in no
+/// membership counts for nothing. A trainer ended by signal n counts as 26 when the kernel did it
 /// for want of memory, else as 1.
 int run_sentinel(const SentinelOptions& options);
 

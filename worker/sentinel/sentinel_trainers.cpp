@@ -342,11 +342,19 @@ void SentinelWorker::on_end(std::size_t index, int status) {
     return;
   }
   update_ready();
+  // It was in no membership since it was started: nothing ends with it, and the worker has left.
+  if (is_stopping_ && process.told_epoch == 0) {
+    log_info("a trainer ended before it had begun, as its worker stops",
+             {{"rank", process.launch.rank}, {"error", ended.sentence}});
+    return;
+  }
   ended.sentence = "trainer process " + std::to_string(index) + " (rank " +
                    std::to_string(process.launch.rank) + "): " + ended.sentence;
   if (respawns(process, ended, WIFSIGNALED(status))) return;
   ends_.push_back(std::move(ended));
   if (ends_.back().code == exit_code::kPlannedLeave) return;
+  // The others may be the only ones who can save. They are to end anyway, and kill_at_ is set.
+  if (is_stopping_) return;
   // The others of this worker cannot stay without it: one typed end is the worker's. One that lost
   // its peers waits for the cause: a sibling's sockets may close before its death is known here.
   const bool is_peer_lost = ends_.back().code == exit_code::kPeerLost;

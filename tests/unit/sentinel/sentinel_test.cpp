@@ -370,6 +370,60 @@ TEST_CASE(
   }
 }
 
+namespace {
+
+/// A trainer of `path` that trained is another process now, which is not ready yet. Returns it.
+pid_t replace_trainer(const std::string& path) {
+  const pid_t trainer = read_pid(path);
+  std::filesystem::remove(path);
+  ::kill(trainer, SIGKILL);
+  return read_pid(path);
+}
+
+}  // namespace
+
+TEST_CASE("a trainer that is started again for a stop, and dies, has no other killed") {
+  World world(2, 2);
+  world.extra = {"STUB_REPORT_MS=20"};
+  const auto path = [&](const char* name) { return world.directory + "/" + name; };
+  const auto first = world.start("paced:" + path("0") + ",idle:" + path("holder"));
+  const auto second = world.join_as(1, "idle:" + path("1") + ",idle:" + path("2"));
+  REQUIRE(world.wait_for_report([](const ProgressReport& report) {
+    return report.slot == 0 && report.members == std::vector<int>{0, 1};
+  }));
+  const pid_t again = replace_trainer(path("0"));
+  first->kill(SIGTERM);
+  REQUIRE(world.wait_for_log("asked to stop"));
+  second->kill(SIGTERM);
+  ::kill(again, SIGKILL);
+  CHECK(world.wait_for_log("a trainer ended before it had begun"));
+  CHECK(world.wait_for_log("\"stop\":true"));
+  const pid_t holder = read_pid(path("holder"));
+  CHECK(::kill(holder, 0) == 0);  // it is in the view that stops all
+  for (const pid_t trainer : {holder, read_pid(path("1")), read_pid(path("2"))}) {
+    ::kill(trainer, SIGKILL);
+  }
+  for (const auto* worker : {first.get(), second.get()}) {
+    CHECK(test::wait_for_end(worker->pid()));
+  }
+}
+
+TEST_CASE("a worker whose trainer dies before it is a member again, after it was asked, has left") {
+  World world(1, 2);
+  world.extra = {"STUB_REPORT_MS=20"};
+  const std::string pid_file = world.directory + "/0";
+  const auto first = world.start("paced:" + pid_file);
+  const auto second = world.join_as(1, "idle:" + world.directory + "/1");
+  REQUIRE(world.wait_for_report([](const ProgressReport& report) {
+    return report.slot == 0 && report.members == std::vector<int>{0, 1};
+  }));
+  const pid_t again = replace_trainer(pid_file);
+  first->kill(SIGTERM);
+  REQUIRE(world.wait_for_log("asked to stop"));
+  ::kill(again, SIGKILL);
+  CHECK(first->wait() == contract::exit_code::kPlannedLeave);
+}
+
 TEST_CASE("trainers that do not stop in time are killed, and that is a hang") {
   World world;
   world.extra = {"STUB_STOP_MS=50"};
@@ -450,6 +504,12 @@ TEST_CASE("a hung trainer that does not end at once is a member no more, for the
   worker->kill(SIGTERM);
   REQUIRE(world.wait_for_log("asked to stop"));
   ::kill(trainer, SIGKILL);
+  REQUIRE(world.wait_for_log("trainer ended"));
+  // The other one might be about to save.
+  const pid_t idle = read_pid(world.directory + "/idle");
+  (void)poll(nullptr, 0, 200);
+  CHECK(::kill(idle, 0) == 0);
+  ::kill(idle, SIGKILL);
   CHECK(worker->wait() == contract::exit_code::kHung);
 }
 
