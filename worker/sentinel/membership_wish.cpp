@@ -167,6 +167,16 @@ bool Membership::lacks_files(const View& next) const {
                      [](const Seat& seat) { return seat.id.slot != 0 && !seat.trainers.empty(); });
 }
 
+/// Whether a stop would save: all trainers of slot 0 are in the view, where they have had the time
+/// to enter, and they are ready.
+bool Membership::can_save(const View& next) const {
+  const Seat* const files = find_slot(next, 0);
+  if (files == nullptr || std::ssize(files->trainers) < files->processes) return false;
+  const std::vector<TrainerPlace> ready = ready_of(*files);
+  return std::ranges::all_of(files->trainers,
+                             [&](const TrainerPlace& one) { return holds(ready, one); });
+}
+
 void Membership::drop_leavers(MonoTime now, View& next) {
   std::size_t leaving = 0, done = 0;
   // Where all are asked, one after the other, those who are left without the files could not save.
@@ -192,8 +202,10 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   const bool is_turbulent = has_departed(next, Fate::kSilent);
   if (is_turbulent || now - *leaves_since_ < gather) return;
   if (!is_held_without_leavers(next)) {
-    // Without them nobody holds the state: first another must, and if none comes, all stop.
-    next.stop = next.stop || now - std::max(*leaves_since_, adopted_) >= options_.holder;
+    // Without them nobody holds the state: first another must, and if none comes, all stop. Where
+    // that would save nothing, they wait for whoever comes, at most until they are killed.
+    const bool is_late = now - std::max(*leaves_since_, adopted_) >= options_.holder;
+    next.stop = next.stop || (is_late && can_save(next));
     return;
   }
   std::erase_if(next.seats, [&](const Seat& seat) {

@@ -198,13 +198,22 @@ TEST_CASE("who has the files stays for a while, in which others may be asked to 
 namespace {
 
 /// 1 is asked to leave; the trainer of 0 is another process since, and has come with a view that it
-/// has not entered yet.
+/// has not entered yet, or is still being started.
 struct LastHolder {
-  LastHolder() : table(0, {0, 1}) {
+  explicit LastHolder(bool is_back = true) : table(0, {0, 1}) {
     table.enter(kEpoch);
-    ready = table.restart_trainer();
+    if (is_back) {
+      ready = table.restart_trainer();
+    } else {
+      table.lose_trainer();
+    }
     CHECK(decide(milliseconds(100)).seats[0].trainers.empty());
+    if (is_back) come();
+    table.outputs.clear();
+  }
+  void come() {
     const View with = decide(milliseconds(200));
+    CHECK_FALSE(with.stop);
     CHECK(slots_of(with) == std::vector<int>{0, 1});
     CHECK(with.seats[0].trainers == ready);
     table.outputs.clear();
@@ -242,6 +251,19 @@ TEST_CASE("if nobody else comes to hold the state all stop before it is lost") {
   const View view = world.decide(milliseconds(1'000));
   CHECK(view.stop);
   CHECK(slots_of(view) == std::vector<int>{0, 1});
+}
+
+TEST_CASE("who alone holds the state waits longer for slot 0, without which a stop saves nothing") {
+  LastHolder world(false);
+  Table& table = world.table;
+  table.pass(milliseconds(15'000), {{1, leaves}});
+  CHECK(table.sent<Prepare>(1).empty());
+  world.ready = table.restart_trainer();
+  world.come();  // it is given the time to enter that it would have had before
+  table.pass(milliseconds(1'500), {{1, leaves}});
+  CHECK(table.sent<Prepare>(1).empty());
+  table.enter(table.epoch);
+  CHECK(slots_of(world.decide(milliseconds(100))) == std::vector<int>{0});
 }
 
 TEST_CASE("a stop waits for nobody who has not entered yet, and lets nobody in") {
