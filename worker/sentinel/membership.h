@@ -46,7 +46,8 @@ struct MembershipOptions {
   milliseconds gather_start{30'000};  ///< for the others once the first trainer is ready
   milliseconds reform{100};           ///< a broken communicator may be explained by a death so long
   /// A leaver waits so long for another holder of the state: one that was let in and has entered.
-  /// Longer while a stop would save nothing; then only its own end bounds that.
+  /// Longer while a stop would save nothing; then only its own end bounds that. And for so long
+  /// beyond the time to gather nobody leaves between two steps.
   milliseconds holder{10'000};
   milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
   milliseconds ask_again{500};        ///< the witness
@@ -264,6 +265,7 @@ class Membership {
   bool is_held_without_leavers(const View& next) const;
   bool lacks_files(const View& next) const;
   bool can_save(const View& next) const;
+  bool is_between_steps(const View& next) const;
   void drop_leavers(MonoTime now, View& next);
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);

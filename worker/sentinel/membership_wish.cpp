@@ -177,6 +177,22 @@ bool Membership::can_save(const View& next) const {
                              [&](const TrainerPlace& one) { return holds(ready, one); });
 }
 
+/// Whether a loss has ended the step under way, or is about to, and this worker's trainers, which
+/// were in it, have not entered the view after it yet. Who left now would do so without the end of
+/// a step, at which it saves and hands over.
+bool Membership::is_between_steps(const View& next) const {
+  const Seat* const own = find_seat(view_, self_.id);
+  const auto was_in = [this](const TrainerPlace& one) { return is_in(self_.id, one); };
+  if (own == nullptr || std::ranges::none_of(own->trainers, was_in)) return false;
+  const auto has_lost = [this](const Seat& seat) {
+    const std::vector<TrainerPlace> ready = ready_of(seat);
+    return std::ranges::any_of(seat.trainers,
+                               [&](const TrainerPlace& one) { return !holds(ready, one); });
+  };
+  return entered_epoch_ < view_.urgent_epoch || broken_since_ || has_departed(next, Fate::kDied) ||
+         std::ranges::any_of(next.seats, has_lost);
+}
+
 void Membership::drop_leavers(MonoTime now, View& next) {
   std::size_t leaving = 0, done = 0;
   // Where all are asked, one after the other, those who are left without the files could not save.
@@ -208,6 +224,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
     next.stop = next.stop || (is_late && can_save(next));
     return;
   }
+  if (is_between_steps(next) && now - *leaves_since_ < gather + options_.holder) return;
   std::erase_if(next.seats, [&](const Seat& seat) {
     if (!is_leaving(seat.id)) return false;
     next.departed.push_back({seat.id, Fate::kLeft});

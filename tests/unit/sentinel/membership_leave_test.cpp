@@ -197,6 +197,92 @@ TEST_CASE("who has the files stays for a while, in which others may be asked to 
 
 namespace {
 
+/// What is decided next with the word of 1.
+View decide_with_one(Table& table) {
+  table.promise(1);
+  REQUIRE_FALSE(table.sent<Accept>(1).empty());
+  table.accept(1);
+  table.epoch = table.self().view().epoch;
+  table.outputs.clear();
+  return table.self().view();
+}
+
+enum class Loss { kTrainer, kTrainerLater, kWorker, kConnections };
+
+/// Of three the first, which leads and has the files, is asked to leave: that is due after 3 s.
+struct LeavingAtLoss {
+  explicit LeavingAtLoss(Loss loss) : table(0, {0, 1, 2}) {
+    table.enter(kEpoch);
+    table.leave();
+    const milliseconds before(loss == Loss::kTrainer ? 2'500 : 2'950);
+    table.pass(before, others);
+    if (loss == Loss::kConnections) {
+      table.break_communicator();
+      table.pass(milliseconds(75), others);
+      CHECK(table.sent<Prepare>(1).empty());  // it is not known yet why
+      table.pass(milliseconds(50), others);
+      return;
+    }
+    table.pass(milliseconds(25), others);
+    if (loss == Loss::kWorker) {
+      table.refuse(2);
+      others.erase(2);
+    } else {
+      others[2] = [](Beat& beat) { beat.self.trainers.clear(); };
+    }
+    table.pass(milliseconds(25), others);
+  }
+  Table table;
+  std::map<int, Table::Tweak> others = {{1, kPlain}, {2, kPlain}};
+};
+
+}  // namespace
+
+TEST_CASE("who is asked to leave in the step that a loss ends leaves at the end of another one") {
+  for (const Loss loss : {Loss::kTrainer, Loss::kTrainerLater, Loss::kWorker, Loss::kConnections}) {
+    for (const bool enters : {true, false}) {
+      CAPTURE(static_cast<int>(loss));
+      CAPTURE(enters);
+      LeavingAtLoss world(loss);
+      Table& table = world.table;
+      const View without = decide_with_one(table);
+      CHECK(slots_of(without) ==
+            (loss == Loss::kWorker ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2}));
+      CHECK(without.urgent_epoch == without.epoch);
+      table.pass(milliseconds(1'500), world.others);
+      CHECK(table.sent<Prepare>(1).empty());
+      if (enters) {
+        table.enter(table.epoch);
+        table.pass(milliseconds(50), world.others);
+      } else {
+        table.pass(milliseconds(8'000), world.others);
+        CHECK(table.sent<Prepare>(1).empty());
+        table.pass(milliseconds(1'000), world.others);
+      }
+      const View left = decide_with_one(table);
+      CHECK(slots_of(left) ==
+            (loss == Loss::kWorker ? std::vector<int>{1} : std::vector<int>{1, 2}));
+      CHECK(left.departed == std::vector<Departure>{{{0, 0}, Fate::kLeft}});
+    }
+  }
+}
+
+TEST_CASE("who leads and has not trained yet does not have those who leave wait for its entry") {
+  Table table(0, {0, 1, 2});
+  table.enter(kEpoch);
+  const std::map<int, Table::Tweak> others = {{1, kPlain}, {2, kPlain}};
+  const std::vector<TrainerPlace> ready = table.restart_trainer();
+  for (const milliseconds time : {milliseconds(50), milliseconds(200)}) {
+    table.pass(time, others);
+    decide_with_one(table);
+  }
+  REQUIRE(trainers_of(table.self().view(), 0) == ready);
+  table.pass(milliseconds(1'050), {{1, kPlain}, {2, leaves}});
+  CHECK(slots_of(decide_with_one(table)) == std::vector<int>{0, 1});
+}
+
+namespace {
+
 /// 1 is asked to leave; the trainer of 0 is another process since, and has come with a view that it
 /// has not entered yet, or is still being started.
 struct LastHolder {
