@@ -200,7 +200,7 @@ inline constexpr int kPort = 28;
 inline constexpr int kDisk = 29;
 /// spec.activeDeadlineSeconds passed, or `muster` waited for as long as it was told to.
 inline constexpr int kDeadline = 30;
-/// Asked to leave (SIGTERM), with a checkpoint.
+/// Asked to leave (SIGTERM).
 inline constexpr int kPlannedLeave = 31;
 /// No progress within the deadline.
 inline constexpr int kHung = 32;

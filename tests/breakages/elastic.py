@@ -561,6 +561,8 @@ BREAKAGES = [
              "const std::ptrdiff_t needed = view_.stop ? 1 : seat.processes;", "const std::ptrdiff_t needed = 1;", "test_sentinel"),
     Breakage("the worker with the files does not start its trainer again for those who stop", "worker/sentinel/sentinel.cpp",
              "  if (spares_untold_) return;\n", "", "test_sentinel"),
+    Breakage("a worker that stops tells of a checkpoint that there is not", "worker/sentinel/sentinel.cpp",
+             "if (report.checkpoint_step >= report.step) {", "if (report.checkpoint_path != \"\") {", "test_sentinel"),
     Breakage("who alone holds the state has all stop though nobody could save", WISH,
              "next.stop = next.stop || (is_late && can_save(next));", "next.stop = next.stop || is_late;", "test_sentinel"),
     Breakage("all stop as soon as slot 0 has a trainer again, before it has entered", WISH,

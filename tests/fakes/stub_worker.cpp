@@ -1,12 +1,13 @@
 // A worker whose trainers do as they are told: `stub_worker sentinel PLAN` is the real sentinel,
 // and its trainer of local rank i follows the i-th of PLAN's parts, separated by commas:
-//   exit:N  fail:N:sentence  signal:N  wait  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
+//   exit:N  fail:N:sentence  signal:N  wait:N  deaf  orphan:FILE  train  look  lose:N  stuck:FILE
 //   idle:FILE  loose:FILE  files  paced:FILE  member  done:N
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +40,8 @@ std::vector<std::string> split(const std::string& text, char mark) {
   return parts;
 }
 
-int wait_for_stop(int code) {
+/// Has made step 3, and saved `checkpoint_step`, if that is one.
+int wait_for_stop(int code, std::int64_t checkpoint_step) {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTERM);
@@ -53,6 +55,7 @@ int wait_for_stop(int code) {
   sentinel::StepRecord step;
   step.step = 3;
   step.total_steps = 100;
+  step.checkpoint_step = checkpoint_step;
   channel.add_step(step);
   int got = 0;
   sigwait(&stop, &got);
@@ -238,7 +241,7 @@ int run_trainer(const std::string& plan) {
   if (what == "files") return lack_files();
   if (what == "stuck") return get_stuck(part.at(1));
   if (what == "paced") return train_paced(part.at(1), launch->incarnation > 0);
-  if (what == "wait") return wait_for_stop(31);
+  if (what == "wait") return wait_for_stop(31, part.size() > 1 ? number() : -1);
   if (what == "orphan") return leave_orphan(part.at(1));
   if (what == "signal") return die_by(number());
   if (what == "deaf") {

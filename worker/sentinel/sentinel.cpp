@@ -370,7 +370,12 @@ Outcome SentinelWorker::judge() const {
   }
   std::string sentence = "stopped on request at step " + std::to_string(report.step) + " of " +
                          std::to_string(report.total_steps);
-  sentence += report.checkpoint_path.empty() ? "" : ", with a checkpoint";
+  if (report.checkpoint_step >= report.step) {
+    sentence += ", with a checkpoint";
+  } else if (report.checkpoint_step >= 0) {
+    sentence +=
+        ", the newest checkpoint it knows of is of step " + std::to_string(report.checkpoint_step);
+  }
   return {exit_code::kPlannedLeave, sentence};
 }
 

@@ -319,7 +319,24 @@ TEST_CASE("a stop request reaches the trainers and ends in a planned leave") {
     REQUIRE(world.wait_for_training());
     worker->kill(signal_number);
     CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
-    CHECK(world.last_word() == "stopped on request at step 3 of 100, with a checkpoint");
+    CHECK(world.last_word() == "stopped on request at step 3 of 100");
+  }
+}
+
+TEST_CASE("a worker that stops says what was saved, as far as it knows") {
+  struct Case {
+    const char *plan, *said;
+  };
+  for (const Case& one :
+       {Case{"wait:3", ", with a checkpoint"},
+        Case{"wait:2", ", the newest checkpoint it knows of is of step 2"}, Case{"wait:-1", ""}}) {
+    CAPTURE(one.plan);
+    World world;
+    const auto worker = world.start(one.plan);
+    REQUIRE(world.wait_for_training());
+    worker->kill(SIGTERM);
+    CHECK(worker->wait() == contract::exit_code::kPlannedLeave);
+    CHECK(world.last_word() == std::string("stopped on request at step 3 of 100") + one.said);
   }
 }
 
