@@ -31,6 +31,9 @@
 namespace muster::sentinel {
 
 struct MembershipOptions {
+  /// So many trainers, next to each other by slot and then by local rank, have one copy of the
+  /// model together.
+  int copy_processes = 1;
   milliseconds beat{50};
   milliseconds silence{300};  ///< not heard for longer = suspected
   /// Who was heard late before has kLateTimes its longest interval instead, and whose trainers take
@@ -39,8 +42,8 @@ struct MembershipOptions {
   milliseconds silence_most{900};
   milliseconds one_observer{1'000};  ///< how long one pair may not hear each other
   milliseconds gather_leaves{1'000};
-  /// The same, if the worker with the files is among them; and so long a stop waits for it to start
-  /// a trainer again.
+  /// The same, if one is among them that has its copy together with the files; and so long a stop
+  /// waits for such a one to start a trainer again.
   milliseconds gather_files{3'000};
   milliseconds gather_joins{100};
   milliseconds gather_start{30'000};  ///< for the others once the first trainer is ready
@@ -59,6 +62,11 @@ struct MembershipOptions {
   /// the operator that they do, and that one has to end stops nobody.
   milliseconds misfit{30'000};
 };
+
+/// The first so many slots have the copy of the model that can be saved, with slot 0.
+constexpr int file_workers(const MembershipOptions& options, int processes) {
+  return (options.copy_processes + processes - 1) / processes;
+}
 
 inline constexpr const char* kOtherJob = "its spec or data are not those that the job trains with";
 inline constexpr const char* kOtherPictures =
@@ -263,6 +271,7 @@ class Membership {
   // membership_wish.cpp
   Wish make_wish(MonoTime now);
   bool is_held_without_leavers(const View& next) const;
+  bool has_files(WorkerId id) const;
   bool lacks_files(const View& next) const;
   bool can_save(const View& next) const;
   bool is_between_steps(const View& next) const;

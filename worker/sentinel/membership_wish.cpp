@@ -117,7 +117,8 @@ bool Membership::is_in(WorkerId id, const TrainerPlace& one) const {
 
 /// Those who train stand still until they are connected again, or are about to stop, and wait for
 /// nobody who is not in yet: who joins, or was about to enter, does so with a view after this one,
-/// and not at all where all stop. But without slot 0 a stop would save nothing.
+/// and not at all where all stop. But without slot 0, and whoever has its copy of the model with
+/// it, a stop would save nothing.
 void Membership::put_off_joiners(View& next) const {
   const auto stays = [this](const Seat& seat, const TrainerPlace& one) {
     const Seat* const before = find_seat(view_, seat.id);
@@ -135,7 +136,7 @@ void Membership::put_off_joiners(View& next) const {
   for (Seat& seat : next.seats) {
     // Of a split model each part is needed. Once all stop, those who save wait for nobody.
     const std::ptrdiff_t needed = view_.stop ? 1 : seat.processes;
-    if (next.stop && seat.id.slot == 0 && staying(seat) < needed) continue;
+    if (next.stop && has_files(seat.id) && staying(seat) < needed) continue;
     std::erase_if(seat.trainers, [&](const TrainerPlace& one) { return !stays(seat, one); });
   }
 }
@@ -158,23 +159,37 @@ bool Membership::is_held_without_leavers(const View& next) const {
   return stays || (comes && !leaves);
 }
 
-/// Whether nobody might be able to save if all stopped now: others train, and slot 0 lacks a
-/// trainer, which may be the only one of slot 0 with its part of the model, but may be starting it.
-bool Membership::lacks_files(const View& next) const {
-  const Seat* const files = find_slot(next, 0);
-  if (files == nullptr || std::ssize(ready_of(*files)) >= files->processes) return false;
-  return std::any_of(next.seats.begin(), next.seats.end(),
-                     [](const Seat& seat) { return seat.id.slot != 0 && !seat.trainers.empty(); });
+/// Whether it is slot 0, which has the files, or has a part of the only copy that slot 0 can save.
+bool Membership::has_files(WorkerId id) const {
+  return id.slot < file_workers(options_, self_.processes);
 }
 
-/// Whether a stop would save: all trainers of slot 0 are in the view, where they have had the time
-/// to enter, and they are ready.
+/// Whether nobody might be able to save if all stopped now: others train, and one with the files
+/// lacks a trainer, which may be the only one there with its part of the model, but may be starting
+/// it.
+bool Membership::lacks_files(const View& next) const {
+  const auto lacks = [this](const Seat& seat) {
+    return has_files(seat.id) && std::ssize(ready_of(seat)) < seat.processes;
+  };
+  const auto is_other = [this](const Seat& seat) {
+    return !has_files(seat.id) && !seat.trainers.empty();
+  };
+  return std::ranges::any_of(next.seats, lacks) && std::ranges::any_of(next.seats, is_other);
+}
+
+/// Whether a stop would save: all trainers of those with the files are in the view, where they have
+/// had the time to enter, and they are ready.
 bool Membership::can_save(const View& next) const {
-  const Seat* const files = find_slot(next, 0);
-  if (files == nullptr || std::ssize(files->trainers) < files->processes) return false;
-  const std::vector<TrainerPlace> ready = ready_of(*files);
-  return std::ranges::all_of(files->trainers,
-                             [&](const TrainerPlace& one) { return holds(ready, one); });
+  int able = 0;
+  for (const Seat& seat : next.seats) {
+    if (!has_files(seat.id)) continue;
+    const std::vector<TrainerPlace> ready = ready_of(seat);
+    const auto is_ready = [&](const TrainerPlace& one) { return holds(ready, one); };
+    if (std::ssize(seat.trainers) < seat.processes) return false;
+    if (!std::ranges::all_of(seat.trainers, is_ready)) return false;
+    ++able;
+  }
+  return able == file_workers(options_, self_.processes);
 }
 
 /// Whether a loss has ended the step under way, or is about to, and this worker's trainers, which
@@ -200,7 +215,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   for (const Seat& seat : next.seats) {
     if (is_leaving(seat.id)) {
       ++leaving;
-      if (seat.id.slot == 0) gather = options_.gather_files;
+      if (has_files(seat.id)) gather = options_.gather_files;
       continue;
     }
     if (is_done(seat.id)) ++done;

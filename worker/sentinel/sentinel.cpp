@@ -269,18 +269,19 @@ void SentinelWorker::take_signals() {
   }
 }
 
-/// Whether those who train might save nothing if they stopped: the files are this worker's, which
-/// lacks a trainer among them and starts it again. They do not wait longer than half of this time.
+/// Whether those who train might save nothing if they stopped: this worker has the files, or a part
+/// of the copy that is saved, lacks a trainer among them and starts it again. They do not wait
+/// longer than half of this time.
 bool SentinelWorker::is_missed() const {
-  const bool may_come = config_.slot == 0 && was_in_view_ && !told_view_.stop &&
+  const bool may_come = config_.slot < file_workers_ && was_in_view_ && !told_view_.stop &&
                         now() - asked_at_ < 2 * options_.membership.gather_files;
   if (!may_come || find_seat(told_view_, membership_->self()) == nullptr) return false;
   const auto trains = [](const TrainerProcess& process) {
     return process.is_running && process.is_ready && process.told_epoch > 0;
   };
   return !std::ranges::all_of(processes_, trains) &&
-         std::ranges::any_of(told_view_.seats, [](const Seat& seat) {
-           return seat.id.slot != 0 && !seat.trainers.empty();
+         std::ranges::any_of(told_view_.seats, [this](const Seat& seat) {
+           return seat.id.slot >= file_workers_ && !seat.trainers.empty();
          });
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "worker/sentinel/part_pace.h"
 #include "worker/sentinel/sentinel_worker.h"
 #include "worker/sentinel/told_view.h"
 
@@ -50,6 +51,9 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
             config_.processes,
             {},
             domain_of(request_.domain, request_.rack)};
+  MembershipOptions options = options_.membership;
+  options.copy_processes = split_of(response.training).processes();
+  file_workers_ = file_workers(options, config_.processes);
   if (!response.joining) {
     View first = first_view(response);
     // The endpoint may not tell attempts of a gang that starts; one's own is known.
@@ -58,14 +62,14 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
       self.domain = seat.domain;
       seat = self;
     }
-    membership_.emplace(options_.membership, self, std::move(first), now());
+    membership_.emplace(options, self, std::move(first), now());
     return;
   }
   std::vector<Contact> contacts;
   for (const JoinPeer& peer : response.peers) {
     contacts.push_back({{peer.slot, peer.attempt}, peer.host, peer.sentinel_port});
   }
-  membership_.emplace(options_.membership, self, std::move(contacts), response.epoch, now());
+  membership_.emplace(options, self, std::move(contacts), response.epoch, now());
 }
 
 void SentinelWorker::take_mesh() {

@@ -115,6 +115,7 @@ class SentinelWorker {
   std::optional<Mesh> mesh_;
   Strangers strangers_;
   std::optional<Membership> membership_;
+  int file_workers_ = 1;  ///< the first slots, without which nobody saves
   /// The newest that was decided with a seat for this worker, or without one since it has left.
   View told_view_;
   std::uint64_t digest_ = 0;

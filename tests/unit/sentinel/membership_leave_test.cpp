@@ -197,11 +197,11 @@ TEST_CASE("who has the files stays for a while, in which others may be asked to 
 
 namespace {
 
-/// What is decided next with the word of 1.
-View decide_with_one(Table& table) {
-  table.promise(1);
-  REQUIRE_FALSE(table.sent<Accept>(1).empty());
-  table.accept(1);
+/// What is decided next with the word of these.
+View decide_with(Table& table, const std::vector<int>& slots) {
+  for (const int slot : slots) table.promise(slot);
+  REQUIRE_FALSE(table.sent<Accept>(slots[0]).empty());
+  for (const int slot : slots) table.accept(slot);
   table.epoch = table.self().view().epoch;
   table.outputs.clear();
   return table.self().view();
@@ -245,7 +245,7 @@ TEST_CASE("who is asked to leave in the step that a loss ends leaves at the end 
       CAPTURE(enters);
       LeavingAtLoss world(loss);
       Table& table = world.table;
-      const View without = decide_with_one(table);
+      const View without = decide_with(table, {1});
       CHECK(slots_of(without) ==
             (loss == Loss::kWorker ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2}));
       CHECK(without.urgent_epoch == without.epoch);
@@ -259,7 +259,7 @@ TEST_CASE("who is asked to leave in the step that a loss ends leaves at the end 
         CHECK(table.sent<Prepare>(1).empty());
         table.pass(milliseconds(1'000), world.others);
       }
-      const View left = decide_with_one(table);
+      const View left = decide_with(table, {1});
       CHECK(slots_of(left) ==
             (loss == Loss::kWorker ? std::vector<int>{1} : std::vector<int>{1, 2}));
       CHECK(left.departed == std::vector<Departure>{{{0, 0}, Fate::kLeft}});
@@ -274,11 +274,11 @@ TEST_CASE("who leads and has not trained yet does not have those who leave wait 
   const std::vector<TrainerPlace> ready = table.restart_trainer();
   for (const milliseconds time : {milliseconds(50), milliseconds(200)}) {
     table.pass(time, others);
-    decide_with_one(table);
+    decide_with(table, {1});
   }
   REQUIRE(trainers_of(table.self().view(), 0) == ready);
   table.pass(milliseconds(1'050), {{1, kPlain}, {2, leaves}});
-  CHECK(slots_of(decide_with_one(table)) == std::vector<int>{0, 1});
+  CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{0, 1});
 }
 
 namespace {
@@ -445,6 +445,75 @@ TEST_CASE("a stop waits for each trainer of slot 0, as one may have a part of th
     CHECK(view.stop);
     CHECK(trainers_of(view, 0) == expected);
     CHECK(trainers_of(view, 1) == seat_of(1).trainers);
+  }
+}
+
+namespace {
+
+/// Two and two have a copy of the model together.
+struct Pairs {
+  static MembershipOptions options() {
+    MembershipOptions options;
+    options.copy_processes = 2;
+    return options;
+  }
+  Pairs() : table(0, {0, 1, 2, 3}, options()) { table.enter(kEpoch); }
+  /// The trainer of that one dies, and the others go on.
+  void lose_trainer_of(int slot) {
+    others[slot] = [](Beat& beat) { beat.self.trainers.clear(); };
+    table.pass(milliseconds(50), others);
+    CHECK(trainers_of(decide(), slot).empty());
+    table.enter(table.epoch);
+  }
+  View decide() { return decide_with(table, {1, 2}); }
+  Table table;
+  std::map<int, Table::Tweak> others = {{1, kPlain}, {2, kPlain}, {3, kPlain}};
+};
+
+std::vector<TrainerPlace> next_trainers(int slot) {
+  std::vector<TrainerPlace> trainers = seat_of(slot).trainers;
+  ++trainers[0].incarnation;
+  return trainers;
+}
+
+}  // namespace
+
+TEST_CASE("of a split model a stop waits for whoever has its copy with the files") {
+  for (const bool comes : {false, true}) {
+    CAPTURE(comes);
+    Pairs world;
+    Table& table = world.table;
+    world.lose_trainer_of(1);
+    table.leave();
+    const Table::Tweak loads = [](Beat& beat) {
+      leaves(beat);
+      beat.self.trainers.clear();
+    };
+    const Table::Tweak is_back = [](Beat& beat) {
+      leaves(beat);
+      beat.self.trainers = next_trainers(1);
+    };
+    world.others = {{1, loads}, {2, leaves}, {3, leaves}};
+    table.pass(milliseconds(2'900), world.others);
+    CHECK(table.sent<Prepare>(1).empty());
+    if (comes) world.others[1] = is_back;
+    table.pass(milliseconds(comes ? 50 : 200), world.others);
+    const View view = world.decide();
+    CHECK(view.stop);
+    CHECK(trainers_of(view, 1) == (comes ? next_trainers(1) : std::vector<TrainerPlace>()));
+    for (const int slot : {0, 2, 3}) CHECK(trainers_of(view, slot) == seat_of(slot).trainers);
+  }
+}
+
+TEST_CASE("of a split model whoever has its copy with the files stays for a while as well") {
+  for (const int slot : {1, 2}) {
+    CAPTURE(slot);
+    Pairs world;
+    world.others[slot] = leaves;
+    world.table.pass(milliseconds(1'300), world.others);
+    CHECK(world.table.sent<Prepare>(1).empty() == (slot == 1));
+    world.table.pass(milliseconds(1'800), world.others);
+    CHECK_FALSE(world.table.sent<Prepare>(1).empty());
   }
 }
 

@@ -39,6 +39,7 @@ struct World {
   std::unique_ptr<runtime::WorkersEndpoint> endpoint;
   std::vector<std::string> extra;
   int processes = 1, workers = 1;
+  std::string training = "{}";
   int runs = 0;
 
   explicit World(int given_processes = 1, int given_workers = 1)
@@ -103,7 +104,7 @@ struct World {
     gang.epoch = runs;
     gang.job_uid = "uid";
     gang.processes = processes;
-    gang.training = "{}";
+    gang.training = training;
     gang.job_key = std::string(64, '0');
     for (int slot = 0; slot < workers; ++slot) gang.attempt_of_slot[slot] = 0;
     return gang;
@@ -359,31 +360,41 @@ TEST_CASE("a worker that is asked to leave while its trainer is to be started ag
 }
 
 TEST_CASE(
-    "all are asked to leave while the worker with the files starts its trainer again: it does") {
-  World world(1, 2);
-  world.extra = {"STUB_REPORT_MS=20"};
-  const std::string pid_file = world.directory + "/0";
-  const auto first = world.start("idle:" + pid_file);
-  const auto second = world.join_as(1, "idle:" + world.directory + "/1");
-  REQUIRE(world.wait_for_report([](const ProgressReport& report) {
-    return report.slot == 0 && report.members == std::vector<int>{0, 1};
-  }));
-  // The first is started at once, and each after it later.
-  for (const char* starts : {"0", "1", "2"}) {
-    CAPTURE(starts);
-    const pid_t trainer = read_pid(pid_file);
-    std::filesystem::remove(pid_file);
-    std::filesystem::resize_file(world.directory + "/log", 0);
-    ::kill(trainer, SIGKILL);
-    REQUIRE(world.wait_for_log("a trainer died and is started again"));
-  }
-  for (const auto* worker : {first.get(), second.get()}) worker->kill(SIGTERM);
-  const pid_t again = read_pid(pid_file);
-  CHECK(world.wait_for_log("\"stop\":true"));
-  CHECK(::kill(again, 0) == 0);  // it is in the view that stops all
-  for (const pid_t trainer : {again, read_pid(world.directory + "/1")}) ::kill(trainer, SIGKILL);
-  for (const auto* worker : {first.get(), second.get()}) {
-    CHECK(test::wait_for_end(worker->pid()));
+    "all are asked to leave while one starts its trainer again without whom nobody saves: it "
+    "does") {
+  for (const int slot : {0, 1}) {
+    CAPTURE(slot);
+    // Alone it has the files, or one of two that have their copy of the model together.
+    const int count = slot == 0 ? 2 : 4;
+    World world(1, count);
+    world.extra = {"STUB_REPORT_MS=20"};
+    if (slot == 1) world.training = R"({"parallelism": {"pipeline": 2}})";
+    const auto path = [&](int of) { return world.directory + "/" + std::to_string(of); };
+    std::vector<std::unique_ptr<Process>> workers;
+    std::vector<int> all;
+    for (int i = 0; i < count; ++i) {
+      const std::string plan = "idle:" + path(i);
+      workers.push_back(i == 0 ? world.start(plan) : world.join_as(i, plan));
+      all.push_back(i);
+    }
+    REQUIRE(world.wait_for_report([&](const ProgressReport& report) {
+      return report.slot == slot && report.members == all;
+    }));
+    // The first is started at once, and each after it later.
+    for (const char* starts : {"0", "1", "2"}) {
+      CAPTURE(starts);
+      const pid_t trainer = read_pid(path(slot));
+      std::filesystem::remove(path(slot));
+      std::filesystem::resize_file(world.directory + "/log", 0);
+      ::kill(trainer, SIGKILL);
+      REQUIRE(world.wait_for_log("a trainer died and is started again"));
+    }
+    for (const auto& worker : workers) worker->kill(SIGTERM);
+    const pid_t again = read_pid(path(slot));
+    CHECK(world.wait_for_log("\"stop\":true"));
+    CHECK(::kill(again, 0) == 0);  // it is in the view that stops all
+    for (const int one : all) ::kill(read_pid(path(one)), SIGKILL);
+    for (const auto& worker : workers) CHECK(test::wait_for_end(worker->pid()));
   }
 }
 
