@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "common/contract.h"
+#include "operator/core/copies.h"
 #include "operator/core/drain_policy.h"
 #include "operator/core/elastic.h"
 #include "operator/core/end_policy.h"
@@ -45,12 +46,15 @@ void drop(api::TrainingJobStatus& status, int slot) {
   std::erase_if(status.placement, [&](const auto& one) { return one.slot == slot; });
 }
 
-/// Whether those in the slots below that number could train on alone.
+/// Whether those in the slots below that number could train on alone: one copy of the model is
+/// whole among them, which may take several.
 bool can_go_on(const JobSnapshot& snapshot, const GangView& gang, int slots) {
-  return std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
-    return member.placement.slot < slots && member.state == MemberState::kRunning &&
-           is_member(snapshot, member);
-  });
+  std::vector<int> training;
+  for (const Member& member : gang.members) {
+    const bool trains = member.state == MemberState::kRunning && is_member(snapshot, member);
+    if (trains && member.placement.slot < slots) training.push_back(member.placement.slot);
+  }
+  return waiting_for_their_copy(snapshot.job, training).size() < training.size();
 }
 
 /// The first slot that is taken back for another job.

@@ -270,6 +270,12 @@ class Membership {
 
   // membership_wish.cpp
   Wish make_wish(MonoTime now);
+  /// Processes of a copy of the model: those of workers that stay, those that are ready, and of
+  /// these those that may have trained.
+  struct CopyState {
+    int staying = 0, there = 0, in = 0;
+  };
+  std::map<int, CopyState> copies_of(const View& next) const;
   bool is_held_without_leavers(const View& next) const;
   bool has_files(WorkerId id) const;
   bool lacks_files(const View& next) const;

@@ -141,22 +141,49 @@ void Membership::put_off_joiners(View& next) const {
   }
 }
 
-/// Whether the state stays without those who leave. Whoever was let in is given it when all enter
-/// with it, and not before; where none of those who leave has entered, they take nothing along.
-bool Membership::is_held_without_leavers(const View& next) const {
-  if (!has_trainers(view_)) return true;
-  bool leaves = false, stays = false, comes = false;
+/// By copy of the model, which are numbered along the slots: what there is of each.
+std::map<int, Membership::CopyState> Membership::copies_of(const View& next) const {
+  std::map<int, CopyState> copies;
+  int number_alone = 0;
   for (const Seat& seat : next.seats) {
     const std::vector<TrainerPlace> ready = ready_of(seat);
-    for (const TrainerPlace& one : seat.trainers) {
-      if (!holds(ready, one)) continue;
-      const bool is_leaver = is_leaving(seat.id), has_state = is_in(seat.id, one);
-      leaves = leaves || (has_state && is_leaver);
-      stays = stays || (has_state && !is_leaver);
-      comes = comes || (!has_state && !is_leaver);
+    const bool goes = is_leaving(seat.id);
+    for (int rank = 0; rank < seat.processes; ++rank) {
+      const int number = seat.id.slot * seat.processes + rank;
+      const bool is_alone = options_.copy_processes == 1;
+      CopyState& copy = copies[is_alone ? number_alone++ : number / options_.copy_processes];
+      const auto has_rank = [rank](const TrainerPlace& one) { return one.local_rank == rank; };
+      const auto one = std::ranges::find_if(seat.trainers, has_rank);
+      const bool is_there = one != seat.trainers.end() && holds(ready, *one);
+      copy.staying += goes ? 0 : 1;
+      copy.there += is_there ? 1 : 0;
+      copy.in += is_there && is_in(seat.id, *one) ? 1 : 0;
     }
   }
-  return stays || (comes && !leaves);
+  return copies;
+}
+
+/// Whether the state stays without those who leave. Only a copy that is whole has it: what others
+/// have of one is of no use. Whoever was let in is given it when all enter with it, and not before;
+/// where none of those who leave has entered, they take nothing along.
+bool Membership::is_held_without_leavers(const View& next) const {
+  if (!has_trainers(view_)) return true;
+  const int whole = options_.copy_processes;
+  bool leaves = false, stays = false, comes = false, may_come = false, is_in_parts = false;
+  const std::map<int, CopyState> copies = copies_of(next);
+  for (const auto& [number, copy] : copies) {
+    const bool is_whole = copy.there == whole, has_state = copy.in == whole;
+    const bool is_staying = copy.staying == whole;
+    leaves = leaves || (has_state && !is_staying);
+    stays = stays || (has_state && is_staying);
+    comes = comes || (is_whole && !has_state && is_staying);
+    may_come = may_come || is_staying;
+    is_in_parts = is_in_parts || (copy.there > 0 && !is_whole);
+  }
+  if (stays || !leaves) return stays || comes || is_in_parts;
+  // The copy with the files is saved when it is left; then nobody waits for what cannot come.
+  const CopyState& files = copies.begin()->second;
+  return !may_come && copies.begin()->first == 0 && files.in == whole;
 }
 
 /// Whether it is slot 0, which has the files, or has a part of the only copy that slot 0 can save.

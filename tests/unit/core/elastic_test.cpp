@@ -867,6 +867,12 @@ TEST_CASE("nobody is sent away for another job while those who stay could not tr
   whole.edit().job.spec.worker.min = 3;
   CHECK(core::shrinks_to(whole.snapshot()) == 0);
   CHECK(core::shrinks_to(make_job("own").workers(3).all_running().snapshot()) == 0);
+  // Two and two have a copy of the model together.
+  auto split = training(4);
+  split.edit().job.spec.training->split.pipeline = split.edit().job.spec.worker.min = 2;
+  CHECK(core::shrinks_to(split.snapshot()) == 2);
+  end_pod(split, 1, 137);
+  CHECK(core::shrinks_to(split.snapshot()) == 0);
 }
 
 TEST_CASE("a preempted gang leaves as a whole, and how its workers end is no failure") {

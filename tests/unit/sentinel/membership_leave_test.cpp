@@ -517,6 +517,56 @@ TEST_CASE("of a split model whoever has its copy with the files stays for a whil
   }
 }
 
+TEST_CASE("the only whole copy of a split model is not let go for the parts of another") {
+  for (const int lost : {1, 3}) {
+    CAPTURE(lost);
+    Pairs world;
+    Table& table = world.table;
+    world.lose_trainer_of(lost);
+    // Of the copy with the files when the other one is not whole, and the other way round.
+    const int leaver = lost == 3 ? 1 : 2;
+    world.others[leaver] = leaves;
+    table.pass(milliseconds(lost == 3 ? 9'500 : 15'000), world.others);
+    CHECK(table.sent<Prepare>(1).empty());
+    world.others[lost] = [lost](Beat& beat) { beat.self.trainers = next_trainers(lost); };
+    table.pass(milliseconds(200), world.others);
+    const View with = world.decide();
+    CHECK_FALSE(with.stop);
+    CHECK(trainers_of(with, lost) == next_trainers(lost));
+    table.pass(milliseconds(1'500), world.others);
+    CHECK(table.sent<Prepare>(1).empty());
+    table.enter(table.epoch);
+    table.pass(milliseconds(50), world.others);
+    const View without = world.decide();
+    CHECK_FALSE(without.stop);
+    CHECK(slots_of(without) == (lost == 3 ? std::vector<int>{0, 2, 3} : std::vector<int>{0, 1, 3}));
+  }
+}
+
+TEST_CASE("the only whole copy of a split model is saved and let go where no other can come") {
+  const MembershipOptions options = Pairs::options();
+  SUBCASE("as there is none") {
+    Table table(0, {0, 1}, options);
+    table.enter(kEpoch);
+    table.pass(milliseconds(3'050), {{1, leaves}});
+    CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{0});
+  }
+  SUBCASE("but not if it has no files: those may come") {
+    Table table(2, {2, 3}, options);
+    table.enter(kEpoch);
+    table.pass(milliseconds(15'000), {{3, leaves}});
+    CHECK(table.sent<Prepare>(3).empty());
+  }
+}
+
+TEST_CASE("parts of a split model, of which no copy is whole, hold nobody up who leaves") {
+  Pairs world;
+  for (const int slot : {1, 3}) world.lose_trainer_of(slot);
+  world.others[2] = leaves;
+  world.table.pass(milliseconds(1'100), world.others);
+  CHECK(slots_of(world.decide()) == std::vector<int>{0, 1, 3});
+}
+
 TEST_CASE("a stop at a start, which nobody has entered, is of all") {
   Table table(0, {0, 1});
   table.leave();
