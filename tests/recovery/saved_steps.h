@@ -1,8 +1,10 @@
-// What those have saved who have left, in the simulation of trainers: it is not lost any more.
+// What those have saved who have left or stopped, in the simulation of trainers: it is not lost any
+// more.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "tests/recovery/trainer.h"
@@ -28,11 +30,31 @@ class SavedSteps {
     return "slot 0 has left at step " + std::to_string(left.step) +
            ", and its newest checkpoint is of " + std::to_string(left.checkpoint_step);
   }
+  /// Likewise. `slots`: of the members of `newest`; so many next to each other have a copy of the
+  /// model. Whoever stops in a membership that has slot 0's copy has seen it saved.
+  std::string see_stopped(const Trainer& self, const engine::TrainingSummary& stopped,
+                          const Round& newest, const std::set<int>& slots, int of_copy) {
+    const auto is_whole = [&](int copy) {
+      for (int slot = copy * of_copy; slot < (copy + 1) * of_copy; ++slot) {
+        if (!slots.contains(slot)) return false;
+      }
+      return true;
+    };
+    const bool is_in =
+        newest.stop && self.entered_epoch == newest.epoch && slots.contains(self.slot);
+    // Who only waits for its copy has nothing to save.
+    if (!is_in || stopped.step < 0 || !is_whole(self.slot / of_copy) || !is_whole(0)) return "";
+    newest_ = std::max(newest_, stopped.checkpoint_step);
+    if (stopped.checkpoint_step == stopped.step) return "";
+    return "slot " + std::to_string(self.slot) + " has stopped at step " +
+           std::to_string(stopped.step) + ", and its newest checkpoint is of " +
+           std::to_string(stopped.checkpoint_step);
+  }
   /// Likewise.
   std::string see_entered(std::int64_t step) const {
     if (step >= newest_) return "";
     return "a membership begins at step " + std::to_string(step) + ", and " +
-           std::to_string(newest_) + " was saved by one that has left";
+           std::to_string(newest_) + " was saved by those who have left or stopped";
   }
   /// Planned ones, with the files.
   std::int64_t leaves() const { return leaves_; }

@@ -465,6 +465,9 @@ class World final : public WireWorld, public SeatWorld {
     } else if (is_stopping_) {
       say(text(number) + " has stopped");
       ++result_.events["stopped"];
+      std::set<int> slots;
+      for (const int one : round_.members) slots.insert(trainer(one).slot);
+      fail(saved_.see_stopped(self, *outcome, round_, slots, config_.group_size()));
     } else {
       fail(text(number) + " stopped without having been asked");
     }
