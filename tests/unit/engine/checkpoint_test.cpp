@@ -544,7 +544,15 @@ TEST_CASE("a checkpoint that cannot be read while its step is saved anew stays a
   const Fixture fixture;
   fixture.save(100);
   const std::string manifest = fixture.step(100) + "/manifest.json", whole = content(manifest);
-  const auto before = names_in(fixture.step(100));
+  // Not names_in(), which goes where links lead.
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(fixture.step(100))) {
+      found.insert(entry.path().filename().string());
+    }
+    return found;
+  };
+  const auto before = names();
   // Whoever opens it goes round in circles.
   fs::remove(manifest);
   fs::create_symlink("manifest.json", manifest);
@@ -554,7 +562,7 @@ TEST_CASE("a checkpoint that cannot be read while its step is saved anew stays a
   REQUIRE_FALSE(saved);
   CHECK(saved.error().exit_code() == contract::exit_code::kDisk);
   CHECK(has(saved.error().message(), manifest + ": cannot open: "));
-  CHECK(names_in(fixture.step(100)) == before);
+  CHECK(names() == before);
   fs::remove(manifest);
   overwrite(manifest, whole);
   CHECK(fixture.loaded() == 100);
