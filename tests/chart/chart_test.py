@@ -710,7 +710,7 @@ class ChartTest(unittest.TestCase):
     def test_commands_that_users_are_told_name_the_releases_namespace_which_is_there_by_then(self):
         told = 0
         for path in (*glob.glob(os.path.join(ROOT, "docs/**/*.md"), recursive=True), "README.md", "charts/muster/README.md"):
-            for command in re.findall(r"\bhelm (?:install|upgrade|test|uninstall) muster\b[^`\n]*", read(path)):
+            for command in re.findall(r"\bhelm (?:install|upgrade|test|uninstall) muster\b(?:\\\n|[^`\n])*", read(path)):
                 self.assertRegex(command, r" (-n|--namespace) muster\b", path)
                 # With the values of the chart before, one that has gained a value cannot be rendered: install_test.py.
                 self.assertNotIn(" --reuse-values", command, path)

@@ -1,6 +1,6 @@
 {{/*
 Labels of every object. A name stands once and has the chart's own value: selectors look for it, and strict readers of YAML refuse
-one that stands twice. The component is what an object adds to these.
+one that stands twice. What an object adds to these, as its component, no common label may be.
 */}}
 {{- define "muster.labels" -}}
 {{- $own := dict
