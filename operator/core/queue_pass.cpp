@@ -75,7 +75,9 @@ std::vector<LineTurn> QueuePass::take_turns() {
     turns.push_back({i, ledger_.index_of(gang.turn.queue), gang.turn.priority, gang.turn.created,
                      gang.job, amounts_of(gang.per_worker), gang.min});
     const auto own = holders.find(gang.job);
-    const bool has_old = own != holders.end() && own->second->uid == gang.uid;
+    // They count where it started, which may be another queue than it names by now.
+    const bool has_old = own != holders.end() && own->second->uid == gang.uid &&
+                         own->second->turn.queue == gang.turn.queue;
     if (gang.wish.not_yet && has_old) turns.back().held = own->second->workers();
   }
   return turns;

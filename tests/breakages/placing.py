@@ -156,6 +156,8 @@ BREAKAGES = [
              "turn.per_worker) < turn.adds();", "turn.per_worker) < turn.min;", "test_queue"),
     Breakage("who starts again holds its quota twice while its old pods leave", PASS, "const std::int64_t held = std::min(turn.held, workers);",
              "const std::int64_t held = std::min<std::int64_t>(0, workers);", "test_queue"),
+    Breakage("old pods that another queue's quota counts hold a part of this one's", PASS,
+             " &&\n                         own->second->turn.queue == gang.turn.queue;", ";", "test_queue"),
     Breakage("for who starts again quota is kept beside what its old pods hold", PASS, "turn.per_worker, turn.adds());", "turn.per_worker, gang.min);",
              "test_queue"),
     Breakage("who starts again leaves its quota to the first of a line when its old pods are gone", PASS,

@@ -680,6 +680,37 @@ TEST_CASE("the quota of a gang that starts again counts once while its old pods 
   CHECK(world_with(16, 16).why("next").find("it starts when those are gone") == std::string::npos);
 }
 
+TEST_CASE("a gang that starts again in another queue has there nothing of its old pods") {
+  // It had its places from queue b, and names a by now.
+  const auto starts = [](int held, int next) {
+    QueueWorld world;
+    world.queues = {make_queue("a", 8), make_queue("b", 8), make_queue("c", 16)};
+    world.add_node("n", 32);
+    QueueJob& low = world.add_job("low", "a", std::max(1, held));
+    for (int i = 0; i < held; ++i) low.slots.push_back({i, "n"});
+    low.has_ended = held == 0;
+    QueueJob& again = world.add_job("again", "a", 8);
+    for (int i = 0; i < 8; ++i) again.leaving.push_back({i, "n"});
+    again.gang.wish.not_yet = true;
+    world.add_job("next", "a", next);
+    world.add_job("other", "c", 16);
+    ClusterSnapshot cluster = world.snapshot();
+    for (QueueHolder& one : cluster.holders) {
+      if (one.job.name == "again") one.turn.queue = "b";
+    }
+    const auto all = schedule(cluster).verdicts;
+    const auto has_place = [&](const char* job) {
+      return all.at({"team", job}).placement.has_value();
+    };
+    CHECK_FALSE(has_place("again"));
+    return std::pair(has_place("next"), has_place("other"));
+  };
+  // What it will start with is all of the queue's quota, though its old pods hold as much.
+  CHECK_FALSE(starts(0, 1).first);
+  // It comes first in its line, and lacks quota: that is kept for it, and no nodes are.
+  CHECK(starts(4, 4) == std::pair(false, true));
+}
+
 TEST_CASE("nobody gives way to a gang before it may start again") {
   QueueWorld world;
   world.queues = {make_queue("a", 8)};
