@@ -49,8 +49,8 @@ class ClaimUses {
   /// them may start, the others name somebody else in what they say.
   static constexpr std::size_t kToldMost = 64;
 
-  /// The uses of all jobs that have, or had, this name; one for each uid. Returns the jobs that
-  /// must hear of it.
+  /// The uses of all jobs that have, or had, this name; one for each uid and claim. Returns the
+  /// jobs that must hear of it.
   std::vector<api::ObjectKey> take(const api::ObjectKey& job, std::vector<ClaimUse> uses);
   /// As taken last.
   const std::vector<ClaimUse>& of(const api::ObjectKey& job) const;

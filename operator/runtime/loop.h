@@ -176,7 +176,10 @@ class OperatorLoop {
   bool may_hold(const api::ObjectKey& key) const;
   void update_assumed();
   bool may_still_write(const api::Pod& pod) const;
-  bool has_workers(const api::ObjectKey& key, const std::string& uid) const;
+  bool has_places(const api::ObjectKey& key, const std::string& uid) const;
+  bool has_writers(const api::ObjectKey& key, const std::string& uid,
+                   const std::set<std::string>& but = {}) const;
+  std::set<std::string> placed_pods(const api::ObjectKey& key, const std::string& uid) const;
   std::vector<core::ClaimUse> claim_uses_of(const api::ObjectKey& key) const;
   void update_claim_uses();
   void add_claim_of(core::JobSnapshot& snapshot);

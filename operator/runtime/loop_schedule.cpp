@@ -100,42 +100,69 @@ bool OperatorLoop::may_still_write(const api::Pod& pod) const {
          !core::leaving_slot(pod, 0, options_.clock->wall_now()).is_stuck;
 }
 
-/// Whether the job of that uid, which may be gone, has places or workers that are still there.
-bool OperatorLoop::has_workers(const api::ObjectKey& key, const std::string& uid) const {
+/// Whether the job of that uid, which may be gone, has places, or is about to.
+bool OperatorLoop::has_places(const api::ObjectKey& key, const std::string& uid) const {
   const JobRecord* record = jobs_.find(key);
-  if (record != nullptr && record->meta.uid == uid && !record->meta.deletion_time) {
-    const api::TrainingJobStatus& status = record->job.status;
-    if (!status.placement.empty() && !status.finished()) return true;
-    const auto memory = memory_.find(key);
-    const auto* decided = memory != memory_.end() && memory->second.decided_places
-                              ? &*memory->second.decided_places
-                              : nullptr;
-    if (decided != nullptr && !decided->empty() && memory->second.uid == uid) return true;
-  }
+  if (record == nullptr || record->meta.uid != uid || record->meta.deletion_time) return false;
+  const api::TrainingJobStatus& status = record->job.status;
+  if (!status.placement.empty() && !status.finished()) return true;
+  const auto memory = memory_.find(key);
+  const bool is_decided = memory != memory_.end() && memory->second.decided_places;
+  return is_decided && memory->second.uid == uid && !memory->second.decided_places->empty();
+}
+
+/// Whether pods of the job of that uid, which may be gone, are still there; `but`: none of these
+/// names.
+bool OperatorLoop::has_writers(const api::ObjectKey& key, const std::string& uid,
+                               const std::set<std::string>& but) const {
   const auto own = pods_of_job_.find(key);
   return own != pods_of_job_.end() &&
          std::any_of(own->second.begin(), own->second.end(), [&](const api::ObjectKey& pod_key) {
            const api::Pod& pod = *pods_.find(pod_key);
-           return pod.meta.controller()->uid == uid && may_still_write(pod);
+           return pod.meta.controller()->uid == uid && !but.contains(pod.meta.name) &&
+                  may_still_write(pod);
          });
 }
 
-/// Of the job of that name, and of those that had it before and whose workers have not left yet.
+/// Names of the pods of the places that are in the status of the job of that uid.
+std::set<std::string> OperatorLoop::placed_pods(const api::ObjectKey& key,
+                                                const std::string& uid) const {
+  std::set<std::string> names;
+  const JobRecord* record = jobs_.find(key);
+  if (record == nullptr || record->meta.uid != uid) return names;
+  for (const api::SlotPlacement& one : record->job.status.placement) {
+    names.insert(api::pod_name(record->job, one.slot, one.attempt));
+  }
+  return names;
+}
+
+/// Of the job of that name, and of those workers that have not left yet of jobs that had it before,
+/// or that began when it named another claim.
 std::vector<core::ClaimUse> OperatorLoop::claim_uses_of(const api::ObjectKey& key) const {
-  // What workers have mounted they have until they are gone, whatever becomes of their job.
-  std::vector<core::ClaimUse> uses = claim_uses_.of(key);
-  std::erase_if(uses, [&](const core::ClaimUse& use) {
-    return use.hold != core::ClaimHold::kWorkers || !has_workers(key, use.uid);
-  });
   const JobRecord* record = jobs_.find(key);
   auto now = record == nullptr ? std::nullopt : core::claim_use_of(record->job);
-  for (core::ClaimUse& use : uses) {
-    if (now && now->uid == use.uid) now->claim = use.claim;
+  // Whose the job's pods are that have no place: the claim that it names, or those before.
+  bool has_left_some = false, had_this = false;
+  std::vector<core::ClaimUse> uses;
+  for (core::ClaimUse use : claim_uses_.of(key)) {
+    if (use.hold != core::ClaimHold::kWorkers) continue;
+    const bool is_of_job = now && use.uid == now->uid;
+    if (is_of_job && use.claim == now->claim) {
+      had_this = true;
+      continue;
+    }
+    // What workers have mounted they have until they are gone, whatever becomes of their job. It
+    // names another claim only while it has no places, so those that have one are of that.
+    if (!has_writers(key, use.uid, placed_pods(key, use.uid))) continue;
+    has_left_some = has_left_some || is_of_job;
     use.is_over = true;
+    uses.push_back(std::move(use));
   }
   if (!now) return uses;
-  std::erase_if(uses, [&](const core::ClaimUse& use) { return use.uid == now->uid; });
-  if (has_workers(key, now->uid)) now->hold = core::ClaimHold::kWorkers;
+  const bool may_be_left = had_this || !has_left_some;
+  if (has_places(key, now->uid) || (may_be_left && has_writers(key, now->uid))) {
+    now->hold = core::ClaimHold::kWorkers;
+  }
   const bool is_over = now->is_over && now->hold != core::ClaimHold::kWorkers;
   if (!is_over) uses.push_back(*std::move(now));
   return uses;

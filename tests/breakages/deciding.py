@@ -277,8 +277,10 @@ BREAKAGES = [
              "test_sim"),
     Breakage("the claim of a deleted job is free while its workers leave", PASS, "  if (!now) return uses;\n", "  if (!now) return {};\n",
              "test_sim"),
-    Breakage("workers that leave have the claim that their job names by now", PASS, "now->claim = use.claim;", "now->claim = now->claim;",
-             "test_sim"),
+    Breakage("workers that leave have the claim that their job names by now", PASS, "    if (!has_writers(key, use.uid, placed_pods",
+             "    if (is_of_job || !has_writers(key, use.uid, placed_pods", "test_sim"),
+    Breakage("a job that goes on with another claim has the one before for as long as it runs", PASS,
+             "has_writers(key, use.uid, placed_pods(key, use.uid))", "has_writers(key, use.uid)", "test_sim"),
     Breakage("a pod that should have gone long ago has its claim for ever", PASS,
              "!core::leaving_slot(pod, 0, options_.clock->wall_now()).is_stuck;", "!pod.meta.name.empty();", "test_sim"),
     # Where nodes stand

@@ -434,14 +434,18 @@ std::function<void(Json&)> on_disk(const std::string& path) {
   };
 }
 
+void add_claim(World& world, const std::string& name) {
+  const Json claim{{"apiVersion", "v1"},
+                   {"kind", "PersistentVolumeClaim"},
+                   {"metadata", {{"name", name}, {"namespace", "default"}}},
+                   {"spec", {{"accessModes", Json::array({"ReadWriteMany"})}}}};
+  REQUIRE(world.user->create(api::Kind::kPersistentVolumeClaim, "default", claim).has_value());
+}
+
 /// There is room for everybody.
 void add_room_and_disk(World& world) {
   world.add_node("local", 8);
-  const Json claim{{"apiVersion", "v1"},
-                   {"kind", "PersistentVolumeClaim"},
-                   {"metadata", {{"name", "disk"}, {"namespace", "default"}}},
-                   {"spec", {{"accessModes", Json::array({"ReadWriteMany"})}}}};
-  REQUIRE(world.user->create(api::Kind::kPersistentVolumeClaim, "default", claim).has_value());
+  add_claim(world, "disk");
 }
 
 /// Job a trains on the disk, and b would as well.
@@ -563,6 +567,35 @@ TEST_CASE("workers that leave have the claim that they began with, whatever thei
   world.reap(contract::exit_code::kPlannedLeave);
   world.settle();
   CHECK(world.job("b").status.is_true("Admitted"));
+}
+
+TEST_CASE("a job that goes on with another claim has the old one until its lost workers are over") {
+  World world(test::seed());
+  let_two_share(world);
+  world.add_node("spare", 8);
+  add_claim(world, "other");
+  set_suspend(world, "a", true);
+  world.settle();
+  name_other_claim(world);
+  // Nobody waits for the pod of a node that is gone, but who would write the same files.
+  REQUIRE(world.user->remove(api::Kind::kNode, {"", "local"}, {}));
+  set_suspend(world, "a", false);
+  world.settle();
+  REQUIRE(world.job("a").status.placement.size() == 1);
+  CHECK(world.job("a").status.placement[0].node == "spare");
+  world.create_job("c", 1, [](Json& job) {
+    on_disk("/one")(job);
+    job["spec"]["training"]["checkpoint"]["volumeClaimName"] = "other";
+  });
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  CHECK(waits(world, "b").starts_with("CheckpointInUse"));
+  world.pass(seconds(150));
+  CHECK(world.job("b").status.is_true("Admitted"));
+  CHECK(world.job("a").status.is_true("Running"));
+  CHECK(
+      is_told(waits(world, "c"), "claim other is for the checkpoints of job a, which is not over"));
 }
 
 TEST_CASE("who waits for a claim holds up nobody in its queue") {
