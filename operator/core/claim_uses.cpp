@@ -10,10 +10,16 @@
 namespace muster::core {
 namespace {
 
+/// Whether its workers ran, as far as anybody has seen. Of a gang whose pods were all refused, or
+/// never came up, the claim has nothing.
+bool workers_ran(const api::TrainingJobStatus& status) {
+  return status.progress || status.checkpoint || !status.image_digest.empty();
+}
+
 ClaimHold hold_of(const api::TrainingJobStatus& status) {
   if (!status.placement.empty()) return ClaimHold::kWorkers;
   if (status.is_true(std::string(words::kRestarting))) return ClaimHold::kRestarts;
-  return status.membership_epoch > 0 ? ClaimHold::kTrained : ClaimHold::kWaits;
+  return workers_ran(status) ? ClaimHold::kTrained : ClaimHold::kWaits;
 }
 
 }  // namespace
@@ -92,7 +98,8 @@ const ClaimUse* ClaimUses::before(const api::TrainingJob& job) const {
   const auto& uses = found->second;
   const auto other = std::find_if(uses.begin(), uses.end(),
                                   [&](const ClaimUse& use) { return use.uid != job.meta.uid; });
-  if (other == uses.end()) return nullptr;
+  // Who waits may wait for good, suspended or refused: it keeps the claim from nobody.
+  if (other == uses.end() || other->hold == ClaimHold::kWaits) return nullptr;
   // Its own last workers may still be leaving; others' are waited for all the same.
   const bool is_own_first = other != uses.begin();
   return is_own_first && other->hold != ClaimHold::kWorkers ? nullptr : &*other;

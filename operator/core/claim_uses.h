@@ -20,7 +20,7 @@ enum class ClaimHold {
   kWorkers,   ///< it has places, or pods that may still write
   kRestarts,  ///< it is between two attempts of one run
   kTrained,   ///< it has run, and goes on from what it saved: it was preempted, or suspended
-  kWaits,     ///< it has never run
+  kWaits,     ///< it has never run: nothing does
 };
 
 /// A job and the claim that its checkpoints are on.
@@ -45,8 +45,8 @@ std::string in_use_text(const ClaimUse& other);
 /// Threads: one.
 class ClaimUses {
  public:
-  /// Of one claim so many jobs are looked at again when another's use of it changes: the first of
-  /// them may start, the others name somebody else in what they say.
+  /// Of one claim so many jobs are looked at again when another's use of it changes. The others say
+  /// what they said, and are looked at when all jobs are.
   static constexpr std::size_t kToldMost = 64;
 
   /// The uses of all jobs that have, or had, this name; one for each uid and claim. Returns the
@@ -54,8 +54,10 @@ class ClaimUses {
   std::vector<api::ObjectKey> take(const api::ObjectKey& job, std::vector<ClaimUse> uses);
   /// As taken last.
   const std::vector<ClaimUse>& of(const api::ObjectKey& job) const;
-  /// Whom a job that has no places waits for; nullptr: nobody. Of those that have none the first is
-  /// let start: by what it has on the claim, then by its age. Holds until the next take().
+  /// Whom a job that has no places waits for; nullptr: nobody. Of those that have run and have no
+  /// places the first is let start: by what it has on the claim, then by its age. Those that have
+  /// never run wait for none of each other: whoever is placed first has the claim. Holds until the
+  /// next take().
   const ClaimUse* before(const api::TrainingJob& job) const;
 
  private:

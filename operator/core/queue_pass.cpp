@@ -101,9 +101,13 @@ void QueuePass::decide(const WaitingGang& gang, GangVerdict verdict) {
   if (gang.wish.not_yet) verdict = {};
   verdict.slots = gang.wish.slots;
   const auto& kept = verdicts_.insert_or_assign(gang.job, std::move(verdict)).first->second;
-  if (kept.placement && gang.wish.slots.empty() && !gang.unplaced) {
-    rooms_.start(gang, kept.placement->node_of_slot);
-  }
+  if (!kept.placement || !gang.wish.slots.empty()) return;
+  if (!gang.claim.empty()) given_claims_.emplace(gang.job.namespace_name, gang.claim);
+  if (!gang.unplaced) rooms_.start(gang, kept.placement->node_of_slot);
+}
+
+bool QueuePass::is_claim_given(const WaitingGang& gang) const {
+  return given_claims_.contains({gang.job.namespace_name, gang.claim});
 }
 
 void QueuePass::take_turn(const WaitingGang& gang) {
@@ -198,6 +202,7 @@ std::string QueuePass::why_held_off(const WaitingGang& gang, int queue) {
 }
 
 void QueuePass::place_freely(const WaitingGang& gang) {
+  if (is_claim_given(gang)) return;
   const bool is_new = gang.wish.slots.empty() || gang.wish.only_grows;
   GangVerdict verdict = is_new ? place_beside_heads(gang, -1) : place(gang, rooms_);
   if (verdict.placement && reclaim_) reclaim_->start(-1, gang, *verdict.placement, 0);
@@ -421,6 +426,7 @@ void QueuePass::next_of_line() {
   if (next == nullptr) return;
   const LineTurn& turn = *next;
   const WaitingGang& gang = cluster_.gangs[turn.gang];
+  if (is_claim_given(gang)) return;
   const bool is_behind = heads_.contains(turn.queue);
   const std::int64_t within = ledger_.workers_within(turn.queue, turn.per_worker,
                                                      is_behind ? Place::kBehind : Place::kFirst);

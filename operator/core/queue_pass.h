@@ -16,6 +16,9 @@
 // A gang that starts again in a moment has its turn like any other. What it could start with now,
 // or will when its old pods are gone, is taken or kept for it, and it is given nothing yet.
 //
+// Of those that keep their checkpoints on one claim the first that has room starts; the others have
+// no turn after it, and nothing is kept for them.
+//
 // A gang that could not start were everything empty is no head: it would hold others up for ever.
 // A node that is not ready or cordoned counts as one that will be there again.
 #pragma once
@@ -69,6 +72,7 @@ class QueuePass {
   void next_of_line();
   void join(const WaitingGang& gang);
   void decide(const WaitingGang& gang, GangVerdict verdict);
+  bool is_claim_given(const WaitingGang& gang) const;
   /// How many workers the gang is given of what the quota allows.
   int granted(const LineTurn& turn, const WaitingGang& gang, std::int64_t within) const;
   bool is_too_far(int queue);
@@ -106,6 +110,8 @@ class QueuePass {
   const std::map<std::string, const Queue*> queues_;
   std::set<api::ObjectKey> refused_;  ///< no turn: their queue is not there, or not theirs
   std::map<api::ObjectKey, GangVerdict> verdicts_;
+  /// Of those that start in this pass, by namespace and name.
+  std::set<std::pair<std::string, std::string>> given_claims_;
   QueueLine line_;
   /// By queue; below 0 jobs in none for which others give back what is beyond their wish.
   std::map<int, Head> heads_;

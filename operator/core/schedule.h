@@ -69,6 +69,9 @@ struct WaitingGang {
   std::string preempted_for_uid{};  ///< the job that it had to give way to last
   /// So long after it starts now it is over, whatever happens. Absent: it has no deadline.
   std::optional<seconds> ends_within{};
+  /// The claim of its checkpoints, in its namespace: with its start it is this job's alone. Empty:
+  /// it has none, or has its places.
+  std::string claim{};
   bool starts_whole = false;  ///< with `count` alone, whatever its spec says is its least
   /// So long nobody is preempted for it: its pods were refused when it had room last, and who gives
   /// way for such a job loses its work for nothing.
@@ -147,8 +150,10 @@ struct TakeBack {
 };
 
 struct Schedule {
-  std::map<api::ObjectKey, GangVerdict> verdicts;  ///< one per waiting gang
-  std::map<api::ObjectKey, TakeBack> taken;        ///< by who gives it back
+  /// One per waiting gang, but for those whose claim is another's by this pass: they hear of it as
+  /// of any that is in use.
+  std::map<api::ObjectKey, GangVerdict> verdicts;
+  std::map<api::ObjectKey, TakeBack> taken;  ///< by who gives it back
   /// What is decided changes then by time alone.
   std::optional<seconds> look_again;
 };

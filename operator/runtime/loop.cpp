@@ -18,8 +18,6 @@
 namespace muster::runtime {
 namespace {
 
-/// An own write is believed to have reached the store by then, or to be lost to it.
-constexpr seconds kUnseenMost{30};
 /// A deletion may have to be repeated with another grace.
 constexpr seconds kDeleteAgainAfter{5};
 /// Twice as long each time that it is refused; nothing else of its job waits for that.
@@ -532,7 +530,7 @@ void OperatorLoop::take(ApplyDone done) {
     if (!done.status) queue_.add(done.key);
     return;
   }
-  memory.decided_places.reset();
+  drop_decided_places(done, memory);
   outdate(done.key);
   schedule_is_old_ = true;
   drop_wish_beside_places(done.key);

@@ -31,6 +31,9 @@
 
 namespace muster::runtime {
 
+/// An own write is believed to have reached the store by then, or to be lost to it.
+inline constexpr seconds kUnseenMost{30};
+
 struct LoopOptions : DecidingOptions {
   Mailbox* mailbox = nullptr;
   Executor* executor = nullptr;
@@ -113,6 +116,8 @@ class OperatorLoop {
     std::map<std::string, MonoTime> acted;
     /// All places that the job will have when a decision has come into status.
     std::optional<std::vector<api::SlotPlacement>> decided_places;
+    /// Of the last that gave it places and failed, and may be stored for all that.
+    std::optional<Unseen> doubted;
     std::optional<GangInfo> gang;  ///< as given to the endpoint
     /// Questions to the witness that wait for their turn, by slot, and the one whose yes is on its
     /// way into status.
@@ -176,6 +181,7 @@ class OperatorLoop {
   bool may_hold(const api::ObjectKey& key) const;
   void update_assumed();
   bool may_still_write(const api::Pod& pod) const;
+  void drop_decided_places(const ApplyDone& done, Memory& memory) const;
   bool has_places(const api::ObjectKey& key, const std::string& uid) const;
   bool has_writers(const api::ObjectKey& key, const std::string& uid,
                    const std::set<std::string>& but = {}) const;

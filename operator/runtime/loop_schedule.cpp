@@ -100,15 +100,34 @@ bool OperatorLoop::may_still_write(const api::Pod& pod) const {
          !core::leaving_slot(pod, 0, options_.clock->wall_now()).is_stuck;
 }
 
-/// Whether the job of that uid, which may be gone, has places, or is about to.
+/// Of a decision that failed. Where nobody knows whether it took effect it may be stored: two jobs
+/// would then write to one claim.
+void OperatorLoop::drop_decided_places(const ApplyDone& done, Memory& memory) const {
+  const bool had_places = memory.decided_places && !memory.decided_places->empty();
+  const ErrorCode code = done.status.error().code();
+  const bool is_unknown = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable ||
+                          code == ErrorCode::kAborted;
+  const JobRecord* record = jobs_.find(done.key);
+  if (had_places && is_unknown && record != nullptr) {
+    memory.doubted = Unseen{record->meta.resource_version, now_};
+  }
+  memory.decided_places.reset();
+}
+
+/// Whether the job of that uid, which may be gone, has places, is about to, or may have without
+/// anybody knowing.
 bool OperatorLoop::has_places(const api::ObjectKey& key, const std::string& uid) const {
   const JobRecord* record = jobs_.find(key);
   if (record == nullptr || record->meta.uid != uid || record->meta.deletion_time) return false;
   const api::TrainingJobStatus& status = record->job.status;
   if (!status.placement.empty() && !status.finished()) return true;
   const auto memory = memory_.find(key);
-  const bool is_decided = memory != memory_.end() && memory->second.decided_places;
-  return is_decided && memory->second.uid == uid && !memory->second.decided_places->empty();
+  if (memory == memory_.end() || memory->second.uid != uid) return false;
+  const auto& doubted = memory->second.doubted;
+  const bool may_be_stored = doubted && record->meta.resource_version == doubted->version_before &&
+                             now_ - doubted->since < kUnseenMost;
+  const auto& decided = memory->second.decided_places;
+  return may_be_stored || (decided && !decided->empty());
 }
 
 /// Whether pods of the job of that uid, which may be gone, are still there; `but`: none of these
@@ -247,10 +266,13 @@ void OperatorLoop::run_schedule() {
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return a.first->meta.creation_time < b.first->meta.creation_time;
   });
+  update_claim_uses();
   cluster.gangs.reserve(order.size());
   std::optional<core::VolumeReach> volumes;
   const bool awaits_queues = options_.sees_queues && queue_book_.are_awaited();
   for (const auto& [record, wish] : order) {
+    // Its claim is another's by now; it hears so when it is looked at, and has no turn before.
+    if (wish->slots.empty() && claim_uses_.before(record->job) != nullptr) continue;
     core::WaitingGang gang = waiting_gang(record->job, *wish, volumes);
     const bool asks = api::topology_wanted(record->job).asks();
     if (asks && options_.sees_topologies && !topology_book_.synced()) continue;

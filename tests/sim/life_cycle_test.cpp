@@ -479,6 +479,17 @@ void name_other_claim(World& world) {
       world.user->merge_patch(api::Kind::kTrainingJob, {"default", "a"}, "", patch).has_value());
 }
 
+/// Its only worker says how far it has come.
+void tell_progress(World& world, const std::string& job) {
+  ProgressReport report;
+  report.job = "default/" + job;
+  report.step = 1;
+  report.membership_epoch = 1;
+  report.members = {0};
+  REQUIRE(world.op->mailbox.post(report));
+  world.settle();
+}
+
 void remove_pods(World& world) {
   for (const auto& pod : world.pods()) {
     (void)world.user->remove(api::Kind::kPod, pod.meta.key(), {"", 0});
@@ -519,9 +530,65 @@ TEST_CASE("jobs on one claim that come together start one after the other, the o
   CHECK(is_told(waits(world, "y"), "job z"));
 }
 
-TEST_CASE("a suspended job keeps its claim, until it is deleted or names another one") {
+TEST_CASE(
+    "of two jobs on one claim that could start at once one does, and nobody leaves for both") {
+  World world(test::seed());
+  add_room_and_disk(world);
+  world.create_queue("research", 3);
+  world.create_priority("high", 10);
+  world.create_job("low", 1, [](Json& job) { job["spec"]["queueName"] = "research"; });
+  world.settle();
+  world.run_all_pods();
+  world.settle();
+  const auto high_on_disk = [](Json& job) {
+    on_disk("/ckpt")(job);
+    job["spec"]["queueName"] = "research";
+    job["spec"]["priorityClassName"] = "high";
+  };
+  world.create_job("z", 2, high_on_disk);
+  world.clock.advance(seconds(1));
+  world.create_job("y", 2, high_on_disk);
+  world.settle();
+  CHECK(world.job("z").status.placement.size() == 2);
+  CHECK(is_told(waits(world, "y"),
+                "CheckpointInUse: claim disk is for the checkpoints of job z, which is not over"));
+  CHECK(world.job("low").status.taken_back.preemptions == 0);
+  CHECK(world.job("low").status.is_true("Running"));
+  world.run_all_pods();
+  world.settle();
+  for (const auto& pod : world.pods()) {
+    if (pod.meta.controller()->name == "z") world.end_pod(pod.meta.name, 0);
+  }
+  world.settle();
+  CHECK(world.job("z").status.is_true("Complete"));
+  CHECK(world.job("y").status.is_true("Admitted"));
+}
+
+TEST_CASE("a suspended job that never ran keeps no claim, and waits when it is resumed") {
+  World world(test::seed());
+  add_room_and_disk(world);
+  world.create_job("a", 1, [](Json& job) {
+    on_disk("/one")(job);
+    job["spec"]["suspend"] = true;
+  });
+  world.clock.advance(seconds(1));
+  world.create_job("b", 1, on_disk("/two"));
+  world.settle();
+  CHECK(world.job("b").status.is_true("Admitted"));
+  set_suspend(world, "a", false);
+  world.settle();
+  CHECK(is_told(waits(world, "a"), "job b, which is not over"));
+  world.run_all_pods();
+  world.settle();
+  world.end_pod(pod_names(world)[0], 0);
+  world.settle();
+  CHECK(world.job("a").status.is_true("Admitted"));
+}
+
+TEST_CASE("a suspended job that ran keeps its claim, until it is deleted or names another one") {
   World world(test::seed());
   let_two_share(world);
+  tell_progress(world, "a");
   set_suspend(world, "a", true);
   world.settle();
   world.reap(contract::exit_code::kPlannedLeave);

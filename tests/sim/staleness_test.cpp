@@ -1,6 +1,10 @@
 // What the operator does while it does not see its own writes yet.
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <string>
+
+#include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
 
@@ -21,7 +25,55 @@ void see(World& world) {
   world.op->next = world.op->loop->step();
 }
 
+/// An API server whose first answer about job z's status is lost on its way.
+struct LosesAnswer final : kube::HttpTransport {
+  explicit LosesAnswer(kube::HttpTransport& server) : real(server) {}
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    auto answer = real.send(request);
+    const bool is_it = request.method == "PATCH" &&
+                       request.path.find("/trainingjobs/z/status") != std::string::npos;
+    if (!is_it || has_lost) return answer;
+    has_lost = true;
+    return Error(ErrorCode::kDeadlineExceeded, "no answer");
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return real.open_stream(request);
+  }
+  kube::HttpTransport& real;
+  bool has_lost = false;
+};
+
 }  // namespace
+
+TEST_CASE("the claim of a job whose places may be stored, though nobody knows, is nobody else's") {
+  std::unique_ptr<LosesAnswer> server;
+  World world(test::seed(), [&](kube::HttpTransport& real) {
+    server = std::make_unique<LosesAnswer>(real);
+    return server.get();
+  });
+  world.add_node("local", 8);
+  const Json claim{{"apiVersion", "v1"},
+                   {"kind", "PersistentVolumeClaim"},
+                   {"metadata", {{"name", "disk"}, {"namespace", "default"}}},
+                   {"spec", {{"accessModes", Json::array({"ReadWriteMany"})}}}};
+  REQUIRE(world.user->create(api::Kind::kPersistentVolumeClaim, "default", claim).has_value());
+  for (const char* name : {"z", "y"}) {
+    world.create_job(name, 1, [](Json& job) {
+      job["spec"]["worker"].erase("command");
+      job["spec"]["training"] = sim::engine_spec();
+      job["spec"]["training"]["checkpoint"] = Json{{"path", "/c"}, {"volumeClaimName", "disk"}};
+    });
+    world.clock.advance(seconds(1));
+  }
+  see(world);
+  while (world.op->executor.work()) world.op->loop->step();
+  REQUIRE(server->has_lost);
+  CHECK(world.job("z").status.placement.size() == 1);
+  CHECK(world.job("y").status.placement.empty());
+  world.settle();
+  CHECK(world.pods().size() == 1);
+  CHECK(world.job("y").status.placement.empty());
+}
 
 TEST_CASE("until an own status write is seen, nothing else is decided about that job") {
   World world(test::seed());

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ api::TrainingJob with_workers(api::TrainingJob job) {
 
 api::TrainingJob that_ran(api::TrainingJob job) {
   job.status.membership_epoch = 1;
+  job.status.progress.emplace().step = 1;
   return job;
 }
 
@@ -53,14 +55,14 @@ struct Book {
 
 }  // namespace
 
-TEST_CASE("of jobs on one claim the older starts, whatever their paths; another claim is another") {
+TEST_CASE("who has trained on a claim has it, whatever their paths; another claim is another") {
   auto old = job_on("disk", "old", seconds(2)), young = job_on("disk", "young", seconds(1));
   young.spec.training->checkpoint->path = "/elsewhere";
   const auto other = job_on("disk2", "other", seconds(3));
   auto foreign = job_on("disk", "foreign", seconds(4));
   foreign.meta.namespace_name = "ns2";
   Book book;
-  for (const api::TrainingJob& job : {young, old, other, foreign}) book.take(job);
+  for (const api::TrainingJob& job : {young, other, foreign, that_ran(old)}) book.take(job);
   CHECK(book.before(young) == "old");
   CHECK(book.before(old).empty());
   CHECK(book.before(other).empty());
@@ -68,8 +70,37 @@ TEST_CASE("of jobs on one claim the older starts, whatever their paths; another 
   CHECK(book.before(job_on("", "none", seconds(9))).empty());
 }
 
-TEST_CASE("of two jobs of one second the uid decides, alike for both") {
-  const auto a = job_on("disk", "a", seconds(1)), b = job_on("disk", "b", seconds(1));
+TEST_CASE("of jobs on one claim that never ran none waits for another") {
+  auto suspended = job_on("disk", "suspended", seconds(9));
+  suspended.spec.suspend = true;
+  // Its pods were refused when it had its places.
+  auto refused = job_on("disk", "refused", seconds(5));
+  refused.status.membership_epoch = 1;
+  const auto young = job_on("disk", "young", seconds(1));
+  Book book;
+  for (const api::TrainingJob& job : {suspended, refused, young}) book.take(job);
+  for (const api::TrainingJob& job : {suspended, refused, young}) CHECK(book.before(job).empty());
+  book.take(with_workers(young));
+  CHECK(book.before(suspended) == "young");
+  CHECK(book.before(refused) == "young");
+}
+
+TEST_CASE("that its workers ran is told by what they trained, what they saved, or their image") {
+  const auto hold_after = [](const std::function<void(api::TrainingJobStatus&)>& edit) {
+    auto job = job_on("disk", "a", seconds(1));
+    job.status.membership_epoch = 1;
+    edit(job.status);
+    return claim_use_of(job)->hold;
+  };
+  CHECK(hold_after([](auto&) {}) == ClaimHold::kWaits);
+  CHECK(hold_after([](auto& status) { status.progress.emplace(); }) == ClaimHold::kTrained);
+  CHECK(hold_after([](auto& status) { status.checkpoint.emplace(); }) == ClaimHold::kTrained);
+  CHECK(hold_after([](auto& status) { status.image_digest = "d"; }) == ClaimHold::kTrained);
+}
+
+TEST_CASE("of two jobs of one second that ran the uid decides, alike for both") {
+  const auto a = that_ran(job_on("disk", "a", seconds(1)));
+  const auto b = that_ran(job_on("disk", "b", seconds(1)));
   Book book;
   book.take(b);
   book.take(a);
@@ -129,7 +160,8 @@ TEST_CASE("a suspended job keeps its claim, one that is over or another controll
 }
 
 TEST_CASE("who shares a claim hears when another's use of it changes, and nobody else") {
-  const auto a = job_on("disk", "a", seconds(3)), b = job_on("disk", "b", seconds(2));
+  const auto a = job_on("disk", "a", seconds(3));
+  const auto b = that_ran(job_on("disk", "b", seconds(2)));
   const auto c = job_on("disk2", "c", seconds(1));
   using Keys = std::vector<api::ObjectKey>;
   Book book;

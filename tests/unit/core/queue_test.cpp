@@ -711,6 +711,29 @@ TEST_CASE("a gang that starts again in another queue has there nothing of its ol
   CHECK(starts(4, 4) == std::pair(false, true));
 }
 
+TEST_CASE("of jobs on one claim one starts in a pass, and the others hold up nobody") {
+  for (const std::string queue : {"a", ""}) {
+    CAPTURE(queue);
+    QueueWorld world;
+    world.queues = {make_queue("a", 8)};
+    world.add_node("n", 8);
+    // It waits for good: its queue is not there.
+    world.add_job("older", "none", 2).gang.claim = "disk";
+    world.add_job("first", queue, 2).gang.claim = "disk";
+    world.add_job("second", queue, 6).gang.claim = "disk";
+    QueueJob& foreign = world.add_job("foreign", queue, 2);
+    foreign.gang.job.namespace_name = "other";
+    foreign.gang.claim = "disk";
+    world.add_job("free", queue, 4);
+    const auto verdicts = world.verdicts();
+    CHECK(verdicts.at({"team", "first"}).placement);
+    CHECK_FALSE(verdicts.contains({"team", "second"}));
+    CHECK(verdicts.at({"other", "foreign"}).placement);
+    CHECK(verdicts.at({"team", "free"}).placement);
+    CHECK_FALSE(verdicts.at({"team", "older"}).placement);
+  }
+}
+
 TEST_CASE("nobody gives way to a gang before it may start again") {
   QueueWorld world;
   world.queues = {make_queue("a", 8)};
