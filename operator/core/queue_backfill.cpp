@@ -45,10 +45,19 @@ std::optional<seconds> KnownEnds::starts_within(const QuotaLedger& ledger, const
   const ResourceAmounts per_worker = amounts_of(gang.per_worker);
   QuotaLedger later = ledger;
   Rooms free = rooms;
+  std::vector<const End*> others;
+  for (const End& end : ends_) {
+    // By its deadline nobody waits for its own old pods: it starts again as soon as they are gone.
+    if (end.holder->uid == gang.uid) {
+      move(end, Direction::kForth, later, free);
+    } else {
+      others.push_back(&end);
+    }
+  }
   std::size_t ended = 0;
   const auto fits_after = [&](std::size_t ends) {
-    while (ended < ends) move(ends_[ended++], Direction::kForth, later, free);
-    while (ended > ends) move(ends_[--ended], Direction::kBack, later, free);
+    while (ended < ends) move(*others[ended++], Direction::kForth, later, free);
+    while (ended > ends) move(*others[--ended], Direction::kBack, later, free);
     if (later.workers_within(queue, per_worker, QuotaLedger::Place::kFirst) < gang.min)
       return false;
     const auto left = caps(free);
@@ -56,14 +65,14 @@ std::optional<seconds> KnownEnds::starts_within(const QuotaLedger& ledger, const
     if (verdict.placement) free.give_back(*verdict.placement, gang.per_worker);
     return verdict.placement.has_value();
   };
-  if (ends_.empty() || fits_after(0) || !fits_after(ends_.size())) return std::nullopt;
+  if (others.empty() || fits_after(0) || !fits_after(others.size())) return std::nullopt;
   // What fits after some ends fits after more.
-  std::size_t low = 0, high = ends_.size();
+  std::size_t low = 0, high = others.size();
   while (low + 1 < high) {
     const std::size_t middle = low + (high - low) / 2;
     (fits_after(middle) ? high : low) = middle;
   }
-  return *ends_[high - 1].holder->ends_within;
+  return *others[high - 1]->holder->ends_within;
 }
 
 }  // namespace muster::core

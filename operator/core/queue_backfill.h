@@ -27,7 +27,8 @@ class KnownEnds {
   using Caps = std::function<std::optional<NodeCaps>(const Rooms&)>;
 
   /// When `gang`, the first of its queue's line, has quota and room for its least at the latest:
-  /// all with a deadline end when that has passed, all others never, and nobody else starts.
+  /// all others with a deadline end when that has passed, those without never, and nobody else
+  /// starts. What still leaves of the gang itself, where it has a deadline, is gone before.
   /// Absent: it is not known, also where it is no end that the gang waits for.
   std::optional<seconds> starts_within(const QuotaLedger& ledger, const Rooms& rooms, int queue,
                                        const WaitingGang& gang, const Caps& caps) const;

@@ -102,6 +102,27 @@ TEST_CASE("nothing is foretold where one whose place is needed has no deadline")
   CHECK(foretold(world, "half") == seconds(50));
 }
 
+TEST_CASE("who starts again waits for others' ends, not for its own deadline") {
+  QueueWorld world;
+  world.queues = {make_queue("research", 8)};
+  world.add_node("n", 8);
+  world.add_job("long", "research", 2).deadline = 3600;
+  world.pass();
+  QueueJob& again = world.add_job("again", "research", 8);
+  again.gang.wish.not_yet = true;
+  again.deadline = 7200;
+  for (int i = 0; i < 4; ++i) again.leaving.push_back({i, "n"});
+  CHECK(foretold(world, "again") == seconds(3600));
+  world.add_job("late", "research", 2).deadline = 3541;
+  CHECK(world.pass() == 0);
+  world.job("late").deadline = 3540;
+  CHECK(world.pass() == 1);
+  CHECK(world.runs("late"));
+  // It needs no end but that of its own old pods.
+  world.job("again").gang.count = world.job("again").gang.min = 4;
+  CHECK_FALSE(foretold(world, "again").has_value());
+}
+
 TEST_CASE("nothing is foretold of one that waits for no end") {
   QueueWorld world = waiting_for_all();
   world.job("all").gang.count = world.job("all").gang.min = 2;
