@@ -50,7 +50,7 @@ struct MembershipOptions {
   milliseconds reform{100};           ///< a broken communicator may be explained by a death so long
   /// A leaver waits so long for another holder of the state: one that was let in and has entered.
   /// Longer while a stop would save nothing; then only its own end bounds that. And for so long
-  /// beyond the time to gather nobody leaves between two steps.
+  /// after a loss nobody leaves between two steps.
   milliseconds holder{10'000};
   milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
   milliseconds ask_again{500};        ///< the witness
@@ -350,6 +350,8 @@ class Membership {
       held_off_since_;  ///< slots whose ballots are not taken, as one better leads
   std::optional<MonoTime> leaves_since_, joins_since_, start_since_, broken_since_,
       overtaken_since_, misfit_since_;
+  /// Since when those who leave could but for is_between_steps().
+  std::optional<MonoTime> between_since_;
   std::string waiting_;
   /// When somebody said first, without a pause since, and last that this worker has another key.
   struct Unauthorized {

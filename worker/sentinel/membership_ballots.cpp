@@ -160,6 +160,7 @@ void Membership::drive(MonoTime now) {
   if (!is_leading(now)) {
     proposal_.reset();
     leaves_since_.reset();
+    between_since_.reset();
     return;
   }
   const Wish wish = make_wish(now);

@@ -2,6 +2,8 @@
 // trainers that are ready and the newcomers that fit.
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "worker/sentinel/membership.h"
@@ -247,6 +249,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
     }
     if (is_done(seat.id)) ++done;
   }
+  const std::optional<MonoTime> between_since = std::exchange(between_since_, std::nullopt);
   if (leaving == 0) {
     leaves_since_.reset();
     return;
@@ -266,7 +269,11 @@ void Membership::drop_leavers(MonoTime now, View& next) {
     next.stop = next.stop || (is_late && can_save(next));
     return;
   }
-  if (is_between_steps(next) && now - *leaves_since_ < gather + options_.holder) return;
+  if (is_between_steps(next)) {
+    // However long ago they were asked: from what has ended the step, or from the last view.
+    between_since_ = between_since.value_or(now);
+    if (now - std::max(*between_since_, adopted_) < options_.holder) return;
+  }
   std::erase_if(next.seats, [&](const Seat& seat) {
     if (!is_leaving(seat.id)) return false;
     next.departed.push_back({seat.id, Fate::kLeft});

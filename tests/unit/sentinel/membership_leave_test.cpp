@@ -267,6 +267,59 @@ TEST_CASE("who is asked to leave in the step that a loss ends leaves at the end 
   }
 }
 
+TEST_CASE("who was asked to leave long before a loss waits for the end of another step as well") {
+  for (const bool are_dead : {false, true}) {
+    CAPTURE(are_dead);
+    Table table(0, {0, 1, 2, 3});
+    table.enter(kEpoch);
+    table.leave();
+    table.pass(milliseconds(1'000), {{1, kPlain}, {2, kPlain}, {3, kPlain}});
+    // Half of them are not heard any more, and the witness takes its time.
+    const std::map<int, Table::Tweak> rest = {{1, unheard({2, 3})}};
+    table.pass(milliseconds(500), rest);
+    table.promise(1);
+    table.pass(milliseconds(30'000), rest);
+    if (are_dead) {
+      for (const int slot : {2, 3}) table.refuse(slot);
+    }
+    const auto asked = table.told<AskWitness>();
+    REQUIRE_FALSE(asked.empty());
+    table.answer({true, asked.back().next_epoch, {0, 1}});
+    REQUIRE_FALSE(table.sent<Accept>(1).empty());
+    table.accept(1);
+    const View without = table.self().view();
+    CHECK(slots_of(without) == std::vector<int>{0, 1});
+    CHECK(without.urgent_epoch == without.epoch);
+    table.epoch = without.epoch;
+    table.outputs.clear();
+    table.pass(milliseconds(9'500), {{1, kPlain}});
+    CHECK(table.sent<Prepare>(1).empty());
+    table.enter(table.epoch);
+    table.pass(milliseconds(50), {{1, kPlain}});
+    CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{1});
+  }
+}
+
+TEST_CASE("after each loss who leaves has the time for another step") {
+  Table table(0, {0, 1, 2, 3});
+  table.enter(kEpoch);
+  table.leave();
+  std::map<int, Table::Tweak> others = {{1, kPlain}, {2, kPlain}, {3, kPlain}};
+  table.pass(milliseconds(2'950), others);
+  for (const int lost : {3, 2}) {
+    CAPTURE(lost);
+    table.refuse(lost);
+    others.erase(lost);
+    table.pass(milliseconds(25), others);
+    const std::vector<int> voters = lost == 3 ? std::vector<int>{1, 2} : std::vector<int>{1};
+    CHECK(slots_of(decide_with(table, voters)).back() == lost - 1);
+    table.pass(milliseconds(8'000), others);
+    CHECK(table.sent<Prepare>(1).empty());
+  }
+  table.pass(milliseconds(2'100), others);
+  CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{1});
+}
+
 TEST_CASE("who leads and has not trained yet does not have those who leave wait for its entry") {
   Table table(0, {0, 1, 2});
   table.enter(kEpoch);
