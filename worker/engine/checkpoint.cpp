@@ -272,11 +272,13 @@ Status CheckpointStore::write_step(const std::string& directory, std::int64_t st
   MUSTER_RETURN_IF_ERROR(make_directories(directory));
   // One of this training has the same files: it stays whole, whatever becomes of this one.
   const auto there = read_manifest(step);
-  const ErrorCode unread = there ? ErrorCode::kNotFound : there.error().code();
-  if (damaged_.contains(step) || (unread != ErrorCode::kNotFound && unread != ErrorCode::kIo)) {
-    ::unlink((directory + "/" + kManifest).c_str());
-  } else if (unread == ErrorCode::kIo) {
+  const auto failed_with = [&](ErrorCode code) { return !there && there.error().code() == code; };
+  const bool is_damaged = damaged_.contains(step);
+  if (!is_damaged && failed_with(ErrorCode::kIo)) {
     return there.error().with_exit_code(contract::exit_code::kDisk);  // it may be whole
+  }
+  if (is_damaged || (!there && !failed_with(ErrorCode::kNotFound))) {
+    ::unlink((directory + "/" + kManifest).c_str());
   }
   const ModelShape& shape = options_.shape;
   HashedSource values(source);
