@@ -713,8 +713,7 @@ Status Trainer::describe_model(std::span<const float> parameters) {
     const auto border = vocabulary_->find(bpe::kEndOfText);
     options.first = border ? *border : *vocabulary_->find("\n");
   }
-  // What has computed steps is given up: who has had a stage has little room for all of them.
-  stage_.reset();
+  // What has computed steps is given up. A stage is by now: its room is that of the parameters.
   model_.reset();
   Model model(sample_shape(), 1, device(), Activations::kRecomputed);
   const auto between = [this]() -> Status {
@@ -807,7 +806,7 @@ Status Trainer::describe_whole() {
   MUSTER_ASSIGN_OR_RETURN(const SavedState whole, store_->read_model(on_alive));
   std::vector<float> parameters;
   if (writes_sample() && has_room_for_whole()) {
-    // Whose room this is.
+    // Whose room this is: a process with a part of the model has little for all of it.
     stage_.reset();
     saver_.give_up_copy();
     parameters.resize(whole.parameters.size());

@@ -146,14 +146,12 @@ void Membership::put_off_joiners(View& next) const {
 /// By copy of the model, which are numbered along the slots: what there is of each.
 std::map<int, Membership::CopyState> Membership::copies_of(const View& next) const {
   std::map<int, CopyState> copies;
-  int number_alone = 0;
   for (const Seat& seat : next.seats) {
     const std::vector<TrainerPlace> ready = ready_of(seat);
     const bool goes = is_leaving(seat.id);
     for (int rank = 0; rank < seat.processes; ++rank) {
       const int number = seat.id.slot * seat.processes + rank;
-      const bool is_alone = options_.copy_processes == 1;
-      CopyState& copy = copies[is_alone ? number_alone++ : number / options_.copy_processes];
+      CopyState& copy = copies[number / options_.copy_processes];
       const auto has_rank = [rank](const TrainerPlace& one) { return one.local_rank == rank; };
       const auto one = std::ranges::find_if(seat.trainers, has_rank);
       const bool is_there = one != seat.trainers.end() && holds(ready, *one);

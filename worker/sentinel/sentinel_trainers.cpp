@@ -342,7 +342,8 @@ void SentinelWorker::on_end(std::size_t index, int status) {
     return;
   }
   update_ready();
-  // It was in no membership since it was started: nothing ends with it, and the worker has left.
+  // It was in no membership since it was started: nothing ends with it, and none is started
+  // in its place.
   if (is_stopping_ && process.told_epoch == 0) {
     log_info("a trainer ended before it had begun, as its worker stops",
              {{"rank", process.launch.rank}, {"error", ended.sentence}});
