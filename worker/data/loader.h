@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <vector>
 
 namespace muster::data {
 
@@ -21,6 +23,12 @@ struct RankRange {
   bool operator==(const RankRange&) const = default;
 };
 
+/// Of samples that follow each other those behind the first `skipped`, and of these at most `most`.
+struct SamplePart {
+  std::size_t skipped = 0, most = std::numeric_limits<std::size_t>::max();
+  bool operator==(const SamplePart&) const = default;
+};
+
 class Loader {
  public:
   explicit Loader(const LoaderOptions& options);
@@ -33,7 +41,13 @@ class Loader {
   /// Shape: indices (ranks.size() * rows_per_rank()).
   void samples(std::int64_t step, RankRange ranks, std::span<std::uint64_t> indices) const;
 
+  /// Only a part of these, which takes no longer for what is left out.
+  std::vector<std::uint64_t> samples(std::int64_t step, RankRange ranks, SamplePart part) const;
+
  private:
+  std::size_t rows_of(RankRange ranks) const;
+  void fill(std::int64_t step, std::int64_t first, std::span<std::uint64_t> indices) const;
+
   LoaderOptions options_;
 };
 

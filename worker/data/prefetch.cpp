@@ -1,7 +1,5 @@
 #include "worker/data/prefetch.h"
 
-#include <vector>
-
 #include "worker/data/picture_files.h"
 #include "worker/data/table_file.h"
 #include "worker/data/tokens.h"
@@ -25,12 +23,9 @@ void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices) {
 }
 
 void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks,
-              std::size_t skipped) {
+              SamplePart part) {
   if (is_in_memory(samples)) return;
-  std::vector<std::uint64_t> indices(static_cast<std::size_t>(ranks.size()) *
-                                     static_cast<std::size_t>(loader.rows_per_rank()));
-  loader.samples(step, ranks, indices);
-  prefetch(samples, std::span(indices).subspan(skipped));
+  prefetch(samples, loader.samples(step, ranks, part));
 }
 
 }  // namespace muster::data

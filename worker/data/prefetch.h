@@ -2,7 +2,6 @@
 // wrong is told by who reads it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -11,10 +10,10 @@
 
 namespace muster::data {
 
-/// The samples of `ranks` at `step` but for the first `skipped`, in the order in which
-/// Loader::samples tells them.  Threads: as reading.
+/// The samples of `ranks` at `step`, or a part of them, in the order in which Loader::samples tells
+/// them.  Threads: as reading.
 void prefetch(const Dataset& samples, const Loader& loader, std::int64_t step, RankRange ranks,
-              std::size_t skipped = 0);
+              SamplePart part = {});
 
 /// The samples with these indices.  Threads: as reading.
 void prefetch(const Dataset& samples, std::span<const std::uint64_t> indices);

@@ -73,4 +73,23 @@ class ReadAhead {
   std::vector<std::jthread> threads_;  ///< last: they use all else
 };
 
+/// Of the samples of a step, and how many of them can be wanted at a time.
+struct TakenSamples {
+  std::size_t count = 0, most_wanted = ReadAhead::kMostWanted;
+};
+
+/// The next samples of a step: `take(index)` of each. Before the first of all, and whenever half of
+/// those are taken that can be wanted at a time, `want()` wants those that are not `taken` yet: so
+/// none is made by who takes it because there was no room for it before.  Errors: of `take`.
+template <typename Want, typename Take>
+Status take_samples(std::span<const std::uint64_t> indices, TakenSamples& taken, const Want& want,
+                    const Take& take) {
+  for (const std::uint64_t index : indices) {
+    if (taken.count % (taken.most_wanted / 2) == 0) want();
+    ++taken.count;
+    MUSTER_RETURN_IF_ERROR(take(index));
+  }
+  return {};
+}
+
 }  // namespace muster::data

@@ -60,14 +60,16 @@ std::size_t later_ranks_most(const std::vector<ComputePass>& passes) {
 }
 
 std::vector<RestOfPiece> rest_of(const std::vector<ComputePass>& passes, std::size_t rows_per_rank,
-                                 std::size_t taken) {
+                                 data::SamplePart part) {
   std::vector<RestOfPiece> rest;
   for (const ComputePass& pass : passes) {
     for (const Piece& piece : pass) {
       const std::size_t rows = static_cast<std::size_t>(piece.ranks.size()) * rows_per_rank;
-      const std::size_t skipped = std::min(taken, rows);
-      taken -= skipped;
-      if (skipped < rows) rest.push_back({piece.ranks, skipped});
+      const std::size_t skipped = std::min(part.skipped, rows);
+      const std::size_t wanted = std::min(part.most, rows - skipped);
+      part.skipped -= skipped;
+      part.most -= wanted;
+      if (wanted > 0) rest.push_back({piece.ranks, {skipped, wanted}});
     }
   }
   return rest;
@@ -76,14 +78,13 @@ std::vector<RestOfPiece> rest_of(const std::vector<ComputePass>& passes, std::si
 void prefetch(const data::Dataset& samples, const data::Loader& loader, std::int64_t step,
               const std::vector<ComputePass>& passes, std::size_t taken) {
   if (taken > 0 && samples.shards) return;  // of which any number is wanted at once
+  data::SamplePart part{taken};
+  // What follows is told later. Telling all each time would take a large step's time squared.
+  if (!samples.shards) part.most = data::ReadAhead::kMostWanted;
   const auto rows_per_rank = static_cast<std::size_t>(loader.rows_per_rank());
-  for (const RestOfPiece& piece : rest_of(passes, rows_per_rank, taken)) {
-    data::prefetch(samples, loader, step, piece.ranks, piece.skipped);
+  for (const RestOfPiece& piece : rest_of(passes, rows_per_rank, part)) {
+    data::prefetch(samples, loader, step, piece.ranks, piece.part);
   }
-}
-
-bool is_room_for_rest(std::size_t taken) {
-  return taken > 0 && taken % (data::ReadAhead::kMostWanted / 2) == 0;
 }
 
 }  // namespace muster::engine

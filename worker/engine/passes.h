@@ -36,26 +36,22 @@ std::size_t ranks_of(const ComputePass& pass);
 /// Of any of `passes` the most, but for the first one of each piece.
 std::size_t later_ranks_most(const std::vector<ComputePass>& passes);
 
-/// The samples of some logical ranks that follow each other, but for the first ones.
+/// Of the samples of some logical ranks that follow each other those that are wanted.
 struct RestOfPiece {
   RankRange ranks;
-  std::size_t skipped = 0;
+  data::SamplePart part;
   bool operator==(const RestOfPiece&) const = default;
 };
 
-/// What `passes` take behind their first `taken` samples.
+/// A part of the samples that `passes` take.
 std::vector<RestOfPiece> rest_of(const std::vector<ComputePass>& passes, std::size_t rows_per_rank,
-                                 std::size_t taken);
+                                 data::SamplePart part);
 
-/// Has the samples of all passes of a step read, in their order, but for the first `taken`. Whoever
-/// takes a picture gives up those that were wanted before it (data::ReadAhead): so all of a step
-/// are wanted before its first is taken, and those of the next step once its last is.  Threads: as
-/// reading.
+/// Has the samples of all passes of a step read, in their order, but for the first `taken`, and no
+/// more of them than can be wanted at a time. Whoever takes a picture gives up those that were
+/// wanted before it (data::ReadAhead): so those of a step are wanted before its first is taken
+/// (data::take_samples), and those of the next step once its last is.  Threads: as reading.
 void prefetch(const data::Dataset& samples, const data::Loader& loader, std::int64_t step,
               const std::vector<ComputePass>& passes, std::size_t taken = 0);
-
-/// Whether there is room, once so many samples of a step are taken, for more of them to be wanted
-/// than prefetch() could have had read before.
-bool is_room_for_rest(std::size_t taken);
 
 }  // namespace muster::engine

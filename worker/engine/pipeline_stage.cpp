@@ -216,19 +216,17 @@ Status PipelineStage::read(int micro_batch, const Step& step) {
 Status PipelineStage::read_now(int micro_batch, const Step& step) {
   std::size_t row = 0;
   const bool reads_inputs = table_ || shape().is_begin();  // else the labels alone
-  if (micro_batch == 0) samples_taken_ = 0;
-  const auto prefetch_rest = [&] {
-    if (reads_inputs) prefetch(step.data, step.loader, step.done, passes_, samples_taken_);
+  if (micro_batch == 0) samples_taken_ = {};
+  const auto want_rest = [&] {
+    if (reads_inputs) prefetch(step.data, step.loader, step.done, passes_, samples_taken_.count);
   };
-  if (micro_batch == 0) prefetch_rest();
+  const auto take = [&](std::uint64_t index) {
+    return set_row(micro_batch, row++, step.data, index);
+  };
   for (const Piece& piece : passes_[static_cast<std::size_t>(micro_batch)]) {
     indices_.resize(static_cast<std::size_t>(piece.ranks.size()) * work_.rows_per_rank);
     step.loader.samples(step.done, piece.ranks, indices_);
-    for (const std::uint64_t index : indices_) {
-      if (is_room_for_rest(samples_taken_)) prefetch_rest();
-      ++samples_taken_;
-      MUSTER_RETURN_IF_ERROR(set_row(micro_batch, row++, step.data, index));
-    }
+    MUSTER_RETURN_IF_ERROR(data::take_samples(indices_, samples_taken_, want_rest, take));
     if (reads_inputs && is_first_slice() && step.on_batch) step.on_batch(piece.ranks, indices_);
   }
   const bool is_last_read = micro_batch + 1 == static_cast<int>(passes_.size());

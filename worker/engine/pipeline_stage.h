@@ -15,6 +15,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
+#include "worker/data/read_ahead.h"
 #include "worker/engine/model.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/passes.h"
@@ -110,7 +111,7 @@ class PipelineStage {
   std::optional<TiedTable> table_;
   std::vector<std::vector<Model::Node>> nodes_;  ///< by micro-batch
   std::vector<std::uint64_t> indices_;           ///< the samples of a piece
-  std::size_t samples_taken_ = 0;                ///< of the step under way
+  data::TakenSamples samples_taken_;             ///< of the step under way
   std::span<const float> embedded_, input_gradient_;
   Spent spent_;
   PartCounts counts_;

@@ -254,23 +254,21 @@ std::span<float> Trainer::sum_in_slot(const Piece& piece, unsigned slot) {
 /// Which rows of a pass are whose, and what they are.
 Status Trainer::read_batch(const ComputePass& pass) {
   const MonoTime start = clock_.mono_now();
-  const auto prefetch_rest = [&] {
-    prefetch(train_, *loader_, standing_.step, passes_, samples_taken_);
+  if (&pass == &passes_.front()) samples_taken_ = {};
+  const auto want_rest = [&] {
+    prefetch(train_, *loader_, standing_.step, passes_, samples_taken_.count);
   };
-  if (&pass == &passes_.front()) {
-    samples_taken_ = 0;
-    prefetch_rest();
-  }
   pass_nodes_.clear();
   std::size_t row = 0;
   for (const Piece& piece : pass) {
     const auto ranks = static_cast<std::size_t>(piece.ranks.size());
     indices_.resize(ranks * rows_per_rank());
     loader_->samples(standing_.step, piece.ranks, indices_);
-    for (std::size_t r = 0; r < indices_.size(); ++r, ++samples_taken_) {
-      if (is_room_for_rest(samples_taken_)) prefetch_rest();
-      MUSTER_RETURN_IF_ERROR(model_->set_row(row + r, train_, indices_[r]));
-    }
+    std::size_t next = row;
+    const auto set_row = [&](std::uint64_t index) {
+      return model_->set_row(next++, train_, index);
+    };
+    MUSTER_RETURN_IF_ERROR(data::take_samples(indices_, samples_taken_, want_rest, set_row));
     if (hooks_.on_batch) hooks_.on_batch(standing_.step + 1, piece.ranks, indices_);
     pass_nodes_.push_back({row, ranks, sum_in_slot(piece, piece.slot).data(),
                            static_cast<std::size_t>(piece.ranks.first)});

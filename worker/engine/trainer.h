@@ -12,6 +12,7 @@
 #include "common/contract.h"
 #include "worker/data/dataset.h"
 #include "worker/data/loader.h"
+#include "worker/data/read_ahead.h"
 #include "worker/engine/buckets.h"
 #include "worker/engine/checkpoint.h"
 #include "worker/engine/copies.h"
@@ -372,7 +373,7 @@ class Trainer {
   std::vector<ComputePass> passes_;      ///< in which they are computed
   std::vector<Model::Node> pass_nodes_;  ///< of the pass under way, one a piece
   std::vector<std::uint64_t> indices_;   ///< the samples of a piece
-  std::size_t samples_taken_ = 0;        ///< of the passes, so far
+  data::TakenSamples samples_taken_;     ///< of the passes, so far
 
   /// Parts of the evaluation of a state that is not complete yet, which may take several
   /// memberships.

@@ -78,6 +78,13 @@ TEST_CASE("what a logical rank reads does not depend on who holds it") {
         std::vector<std::uint64_t> part(static_cast<std::size_t>(last - first) * 5);
         loader.samples(step, {first, last}, part);
         CHECK(std::equal(part.begin(), part.end(), all.begin() + first * 5));
+        for (std::size_t skipped = 0; skipped <= part.size(); skipped += 3) {
+          const std::vector<std::uint64_t> rest(part.begin() + static_cast<int>(skipped),
+                                                part.end());
+          CHECK(loader.samples(step, {first, last}, {skipped}) == rest);
+          const std::vector<std::uint64_t> few(rest.begin(), rest.begin() + (rest.empty() ? 0 : 1));
+          CHECK(loader.samples(step, {first, last}, {skipped, 1}) == few);
+        }
       }
     }
     // The permutation of its pass, from the batch's place there on.

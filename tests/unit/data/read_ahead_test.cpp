@@ -81,13 +81,43 @@ TEST_CASE("of more samples than can be wanted at once the rest is wanted once ot
     return fill(index, out);
   });
   Bytes out(3);
-  for (std::uint64_t index = 0; index < kAll; ++index) {
-    if (index % (kAtOnce / 2) == 0) ahead.want(from_to(index, kAll));
+  TakenSamples taken;
+  const auto want = [&] {
+    ahead.want(from_to(taken.count, std::min<std::uint64_t>(taken.count + kAtOnce, kAll)));
+  };
+  const auto take = [&](std::uint64_t index) {
     for (auto seen = made.load(); seen <= index; seen = made.load()) made.wait(seen);
-    if (!ahead.take(index, out) || out[2] != static_cast<std::uint8_t>(index * 7)) FAIL(index);
-  }
+    const Status done = ahead.take(index, out);
+    if (out[2] != static_cast<std::uint8_t>(index * 7)) FAIL(index);
+    return done;
+  };
+  REQUIRE(take_samples(from_to(0, kAll), taken, want, take));
   CHECK(made == kAll);
   CHECK(by_caller == 0);
+}
+
+TEST_CASE(
+    "those behind are wanted before the first sample, and whenever half of the most are gone") {
+  TakenSamples taken{0, 8};
+  Indices order, wanted;
+  const auto want = [&] {
+    CHECK(order.size() == taken.count);
+    wanted.push_back(taken.count);
+  };
+  const auto take = [&](std::uint64_t index) -> Status {
+    if (index == 10) return Error(ErrorCode::kCorrupt, "ten");
+    order.push_back(index);
+    return {};
+  };
+  for (const Indices& piece : {from_to(0, 2), from_to(2, 6), from_to(6, 9)}) {
+    CHECK(take_samples(piece, taken, want, take));
+  }
+  CHECK(order == from_to(0, 9));
+  CHECK(wanted == Indices{0, 4, 8});
+  const Status wrong = take_samples(from_to(9, 12), taken, want, take);
+  REQUIRE(!wrong);
+  CHECK(wrong.error().message() == "ten");
+  CHECK(order == from_to(0, 10));
 }
 
 TEST_CASE("what is made is not made again, and what was passed over makes room") {

@@ -237,20 +237,23 @@ TEST_CASE("the samples of a later step are read from the disk meanwhile, and no 
     return resident.has(first, first + kContext * 2 + 2);
   };
   const Loader loader({1, kSamples, 4, 16});
-  std::vector<std::uint64_t> wanted(8), others(4);
+  std::vector<std::uint64_t> wanted(8), before(4), behind(4);
   loader.samples(3, {1, 3}, wanted);
-  loader.samples(3, {0, 1}, others);
+  loader.samples(3, {0, 1}, before);
+  loader.samples(3, {3, 4}, behind);
   if (std::any_of(wanted.begin(), wanted.end(), is_there)) {
     MESSAGE("skipped: the file system of " << directory.path() << " keeps all in memory");
     return;
   }
-  prefetch(set, loader, 3, {1, 3});
+  prefetch(set, loader, 3, {0, 4}, {4, 8});
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!std::all_of(wanted.begin(), wanted.end(), is_there)) {
     REQUIRE(std::chrono::steady_clock::now() < deadline);
     std::this_thread::yield();
   }
-  CHECK_FALSE(std::all_of(others.begin(), others.end(), is_there));
+  for (const auto& others : {before, behind}) {
+    CHECK_FALSE(std::all_of(others.begin(), others.end(), is_there));
+  }
 }
 
 namespace {

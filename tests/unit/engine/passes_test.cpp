@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "worker/data/read_ahead.h"
-
 using namespace muster::engine;
 
 namespace {
@@ -59,23 +57,19 @@ TEST_CASE("small nodes share a pass, a large one is cut into equal subtrees") {
                                            {{2, {8, 10}}, {3, {10, 11}}}});
 }
 
-TEST_CASE("the rest of a step is what its passes have not taken yet, and is wanted again in time") {
+TEST_CASE("the rest of a step is what its passes have not taken yet, and of that the next part") {
   const auto passes = plan_passes({{3, 4}, {4, 8}, {8, 10}}, 2);
   REQUIRE(passes.size() == 4);
-  const std::vector<RestOfPiece> all{{{3, 4}}, {{4, 6}}, {{6, 8}}, {{8, 10}}};
-  CHECK(rest_of(passes, 5, 0) == all);
-  CHECK(rest_of(passes, 5, 4) ==
-        std::vector<RestOfPiece>{{{3, 4}, 4}, {{4, 6}}, {{6, 8}}, {{8, 10}}});
-  CHECK(rest_of(passes, 5, 5) == std::vector<RestOfPiece>{{{4, 6}}, {{6, 8}}, {{8, 10}}});
-  CHECK(rest_of(passes, 5, 5 + 10 + 7) == std::vector<RestOfPiece>{{{6, 8}, 7}, {{8, 10}}});
-  CHECK(rest_of(passes, 5, 34) == std::vector<RestOfPiece>{{{8, 10}, 9}});
-  CHECK(rest_of(passes, 5, 35).empty());
-  constexpr std::size_t kHalf = muster::data::ReadAhead::kMostWanted / 2;
-  CHECK_FALSE(is_room_for_rest(0));
-  CHECK_FALSE(is_room_for_rest(kHalf - 1));
-  CHECK(is_room_for_rest(kHalf));
-  CHECK_FALSE(is_room_for_rest(kHalf + 1));
-  CHECK(is_room_for_rest(3 * kHalf));
+  using Rest = std::vector<RestOfPiece>;
+  const RestOfPiece second{{4, 6}, {0, 10}}, third{{6, 8}, {0, 10}}, fourth{{8, 10}, {0, 10}};
+  CHECK(rest_of(passes, 5, {}) == Rest{{{3, 4}, {0, 5}}, second, third, fourth});
+  CHECK(rest_of(passes, 5, {4}) == Rest{{{3, 4}, {4, 1}}, second, third, fourth});
+  CHECK(rest_of(passes, 5, {5}) == Rest{second, third, fourth});
+  CHECK(rest_of(passes, 5, {5 + 10 + 7}) == Rest{{{6, 8}, {7, 3}}, fourth});
+  CHECK(rest_of(passes, 5, {34}) == Rest{{{8, 10}, {9, 1}}});
+  CHECK(rest_of(passes, 5, {35}).empty());
+  CHECK(rest_of(passes, 5, {7, 6}) == Rest{{{4, 6}, {2, 6}}});
+  CHECK(rest_of(passes, 5, {4, 12}) == Rest{{{3, 4}, {4, 1}}, second, {{6, 8}, {0, 1}}});
 }
 
 TEST_CASE("whatever fits a pass, the pieces are added along the tree over the logical ranks") {
