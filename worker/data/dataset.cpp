@@ -55,9 +55,13 @@ Result<Dataset> load_test_dataset(const DatasetPaths& paths, const Dataset& trai
   return test;
 }
 
-std::size_t Dataset::memory() const {
+std::size_t Dataset::memory_at_rest() const {
   return images.size() + values.size() * sizeof(float) + labels.size() +
-         (pictures ? pictures->memory() : 0) + (rows ? rows->memory() : 0);
+         (pictures ? pictures->memory_at_rest() : 0) + (rows ? rows->memory() : 0);
+}
+
+std::size_t Dataset::memory() const {
+  return memory_at_rest() + (pictures ? pictures->memory() - pictures->memory_at_rest() : 0);
 }
 
 Result<std::span<const std::uint8_t>> read_image(const Dataset& samples, std::size_t index,

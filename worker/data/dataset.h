@@ -48,6 +48,8 @@ struct Dataset {
   bool is_text() const { return labels.empty() && !images.empty(); }
   /// Bytes of memory that it takes as long as samples are read.
   std::size_t memory() const;
+  /// The same but for what is taken only while pictures are read.
+  std::size_t memory_at_rest() const;
   /// The labels of a sample.  Shape: (targets).
   const std::uint8_t* labels_of(std::size_t index) const {
     return is_text() ? image(index) + 1 : labels.data() + index;

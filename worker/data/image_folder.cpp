@@ -117,7 +117,7 @@ Result<Dataset> read_pictures(const ImageFolder& folder, std::vector<std::string
   out.width = pictures->width();
   out.channels = folder.is_gray ? 1 : kColors;
   out.features = pictures->values();
-  if (!folder.is_checked_by_others) MUSTER_RETURN_IF_ERROR(pictures->check_all());
+  if (!folder.is_checked_by_others) MUSTER_RETURN_IF_ERROR(pictures->check_all(folder.most_memory));
   out.pictures = std::move(pictures);
   return out;
 }

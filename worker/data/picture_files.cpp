@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/caught.h"
 #include "common/check.h"
@@ -68,6 +69,11 @@ void add_text(Sha256& hash, const std::string& text) {
   hash.update(std::as_bytes(std::span(text)));
 }
 
+/// Beside what others have taken.
+bool has_room(std::uint64_t most, std::uint64_t others, std::uint64_t bytes) {
+  return others == 0 || (others <= most && bytes <= most - others);
+}
+
 }  // namespace
 
 DecodingRoom::Part::~Part() {
@@ -80,9 +86,25 @@ DecodingRoom::Part::~Part() {
 
 DecodingRoom::Part DecodingRoom::take(std::uint64_t bytes, std::uint64_t most) {
   std::unique_lock lock(mutex_);
-  is_less_.wait(lock, [&] { return taken_ == 0 || (taken_ <= most && bytes <= most - taken_); });
+  is_less_.wait(lock, [&] { return has_room(most, taken_, bytes); });
   taken_ += bytes;
+  greatest_ = std::max(greatest_, taken_);
   return {*this, bytes};
+}
+
+bool DecodingRoom::Part::grow_to(std::uint64_t bytes, std::uint64_t most) {
+  const std::lock_guard lock(room_.mutex_);
+  const std::uint64_t others = room_.taken_ - bytes_;
+  if (!has_room(most, others, bytes)) return false;
+  room_.taken_ = others + bytes;
+  room_.greatest_ = std::max(room_.greatest_, room_.taken_);
+  bytes_ = bytes;
+  return true;
+}
+
+std::uint64_t DecodingRoom::greatest() const {
+  const std::lock_guard lock(mutex_);
+  return greatest_;
 }
 
 Result<std::unique_ptr<PictureFiles>> PictureFiles::open(const ImageFolder& folder,
@@ -157,24 +179,9 @@ std::string PictureFiles::path(std::uint64_t index) const {
   return folder_.directory + "/" + classes_[file.label] + "/" + file.name;
 }
 
-/// Beside the pictures that are held, or wait to be hashed. Once all are checked, room for each
-/// thread is foreseen.
-std::uint64_t PictureFiles::room_to_decode() const {
-  if (check_) return kAnyMemory;
-  const std::uint64_t pictures = held_ ? held_bytes() : pictures_at_once() * values();
-  return folder_.most_memory - std::min(folder_.most_memory, pictures);
-}
-
-/// How many bytes it took. Several share half of the room, because there is more in a process than
-/// what is counted here; one that does not fit there has it alone.
-Result<std::size_t> PictureFiles::decode(std::uint64_t index, std::span<std::uint8_t> out) const {
-  const std::string path = this->path(index);
-  MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes));
-  MUSTER_ASSIGN_OR_RETURN(const Picture size, size_of_picture(file, path));
-  const std::size_t took = bytes_to_decode(file, size) + out.size();
-  const std::uint64_t room = room_to_decode();
-  MUSTER_RETURN_IF_ERROR(check_memory_for(path, took, room));
-  const DecodingRoom::Part part = decoding_.take(took, room / 2);
+/// Shape: out (values()).
+Status PictureFiles::decode(std::span<const std::uint8_t> file, const std::string& path,
+                            std::span<std::uint8_t> out) const {
   MUSTER_ASSIGN_OR_RETURN(Picture picture, decode_picture(file, path));
   if (folder_.height != 0) picture = scaled(picture, height_, width_);
   if (picture.height != height_ || picture.width != width_) {
@@ -186,6 +193,34 @@ Result<std::size_t> PictureFiles::decode(std::uint64_t index, std::span<std::uin
   }
   if (folder_.is_gray) picture.colors = gray_of(picture);
   std::ranges::copy(picture.colors, out.begin());
+  return {};
+}
+
+/// How many bytes it took. Several share half of the room, because there is more in a process than
+/// what is counted here; one that does not fit there has it alone.
+Result<std::size_t> PictureFiles::decode_in_room(std::uint64_t index,
+                                                 std::span<std::uint8_t> out) const {
+  const std::string path = this->path(index);
+  const std::uint64_t most = room_ / 2;
+  std::size_t took = 0;
+  {
+    std::error_code unknown;  // what is wrong with it is told by who reads it
+    const std::uint64_t bytes = std::filesystem::file_size(path, unknown);
+    DecodingRoom::Part part =
+        decoding_.take(unknown ? 0 : std::min<std::uint64_t>(bytes, kMaxPictureBytes), most);
+    MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes, room_));
+    MUSTER_ASSIGN_OR_RETURN(const Picture size, size_of_picture(file, path));
+    took = bytes_to_decode(file, size) + out.size();
+    MUSTER_RETURN_IF_ERROR(check_memory_for(path, took, room_));
+    if (part.grow_to(took, most)) {
+      MUSTER_RETURN_IF_ERROR(decode(file, path, out));
+      return took;
+    }
+  }
+  // The file is given up meanwhile: nobody waits with a part in hand, for which others might wait.
+  const DecodingRoom::Part part = decoding_.take(took, most);
+  MUSTER_ASSIGN_OR_RETURN(const auto file, read_file(path, kMaxPictureBytes, room_));
+  MUSTER_RETURN_IF_ERROR(decode(file, path, out));
   return took;
 }
 
@@ -202,7 +237,7 @@ Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
     // A file is taken before all behind it, so that none ahead of an error is left out.
     for (std::size_t i = next++; i < count; i = next++) {
       const auto values = out.subspan(i * this->values(), this->values());
-      const auto took = decode(first + i, values);
+      const auto took = decode_in_room(first + i, values);
       if (took) check.hashes[first + i] = hash_of_values(values);
       if (folder_.on_alive && std::this_thread::get_id() == caller) folder_.on_alive();
       const std::lock_guard lock(mutex);
@@ -218,7 +253,9 @@ Status PictureFiles::decode_from(std::size_t first, std::span<std::uint8_t> out,
   return status ? worked : status;
 }
 
-Status PictureFiles::check_all() {
+Status PictureFiles::check_all(std::uint64_t most_memory) {
+  const std::uint64_t pictures = held_ ? held_bytes() : pictures_at_once() * values();
+  room_ = most_memory - std::min(most_memory, pictures);
   PictureCheck check;
   check.hashes.resize(count());
   Sha256 hash;
@@ -266,28 +303,32 @@ std::size_t PictureFiles::pictures_at_once() const {
                   std::min(kMostBytesAtOnce, folder_.most_held / 4) / values());
 }
 
-std::size_t PictureFiles::memory() const {
+std::size_t PictureFiles::memory_at_rest() const {
   std::size_t bytes = held_bytes() + count() * sizeof(std::uint64_t);
-  if (ahead_) {
-    bytes += pictures_at_once() * values() +
-             (static_cast<std::size_t>(folder_.threads) + 1) * check_->largest;
-  }
   for (const PictureFile& file : files_) bytes += sizeof file + file.name.capacity();
   return bytes;
+}
+
+std::size_t PictureFiles::memory() const {
+  if (!ahead_) return memory_at_rest();
+  return memory_at_rest() + pictures_at_once() * values() +
+         (static_cast<std::size_t>(folder_.threads) + 1) * check_->largest;
 }
 
 /// What others have found right is wrong here alone: a copy of theirs that is damaged, or was
 /// changed since, of which those who have checked it here will tell. So the job goes on without
 /// this worker.
 Status PictureFiles::decode_again(std::uint64_t index, std::span<std::uint8_t> out) const {
-  const auto took = decode(index, out);
+  const std::string path = this->path(index);
   const auto wrong = [this](const Error& error) {
     const bool is_others = is_told_ && error.exit_code() == contract::exit_code::kData;
     return is_others ? Error(error).with_exit_code(contract::exit_code::kDisk) : error;
   };
-  if (!took) return wrong(took.error());
+  const auto file = read_file(path, kMaxPictureBytes);
+  if (!file) return wrong(file.error());
+  if (const Status done = decode(*file, path, out); !done) return wrong(done.error());
   if (hash_of_values(out) == check_->hashes[index]) return {};
-  return wrong(bad_data(path(index), ErrorCode::kCorrupt,
+  return wrong(bad_data(path, ErrorCode::kCorrupt,
                         is_told_ ? "is not the picture that the job's other workers have read; all "
                                    "must have the same files, and nobody may change them"
                                  : "has changed since the worker began; leave it as it is while "

@@ -79,19 +79,25 @@ class DecodingRoom {
     Part(const Part&) = delete;
     Part& operator=(const Part&) = delete;
 
+    /// Whether it has so many instead: not if others would have to give back some before.
+    bool grow_to(std::uint64_t bytes, std::uint64_t most);
+
    private:
     DecodingRoom& room_;
     std::uint64_t bytes_;
   };
 
-  /// All have `most` together, or one alone as many as it wants.  Blocks: until others, which wait
-  /// for nobody, have given back enough.
+  /// All have `most` together, or one alone as many as it wants.  Requires that the caller has no
+  /// part: who has one waits for nobody.  Blocks: until others have given back enough.
   Part take(std::uint64_t bytes, std::uint64_t most);
 
+  /// Most bytes that were taken at a time.
+  std::uint64_t greatest() const;
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable is_less_;  ///< is taken
-  std::uint64_t taken_ = 0;
+  std::uint64_t taken_ = 0, greatest_ = 0;
 };
 
 /// Threads: one, that on_read bears.
@@ -117,10 +123,10 @@ class PictureFiles {
   /// the pictures are made to. Whose outlines differ have different pictures.
   const Sha256Digest& outline() const { return outline_; }
 
-  /// Decodes all, as many at once as there is memory for, and holds them where there is room.
-  /// Errors: as open(), of several the one of the first file; kIo, exit code kOutOfMemory, where
-  /// there is no memory.  Blocks: on the disk.
-  Status check_all();
+  /// Decodes all, as many at once as `most_memory` is enough for, those that are held among it, and
+  /// holds them where there is room.  Errors: as open(), of several the one of the first file; kIo,
+  /// exit code kOutOfMemory, where there is no memory.  Blocks: on the disk.
+  Status check_all(std::uint64_t most_memory);
   /// What check_all() has found, here or elsewhere; null: nobody has told yet.
   const PictureCheck* check() const { return check_ ? &*check_ : nullptr; }
   /// In place of check_all(): what another process has found. A picture that is not what it was
@@ -129,6 +135,10 @@ class PictureFiles {
 
   /// Bytes that it takes as long as pictures are read.
   std::size_t memory() const;
+  /// Of these what it takes while nobody reads any.
+  std::size_t memory_at_rest() const;
+  /// Most bytes that check_all() has taken at a time for what it decoded.
+  std::uint64_t most_decoded_at_once() const { return decoding_.greatest(); }
 
   /// The values of a picture, held or read into `buffer`.  Shape: (values()).  Requires check().
   /// Errors: as open(), and that the picture is not what was checked; exit code kDisk where others
@@ -146,11 +156,12 @@ class PictureFiles {
   std::string path(std::uint64_t index) const;
   Status find_size();
   Status find_outline();
-  Result<std::size_t> decode(std::uint64_t index, std::span<std::uint8_t> out) const;
+  Status decode(std::span<const std::uint8_t> file, const std::string& path,
+                std::span<std::uint8_t> out) const;
+  Result<std::size_t> decode_in_room(std::uint64_t index, std::span<std::uint8_t> out) const;
   Status decode_from(std::size_t first, std::span<std::uint8_t> out, PictureCheck& check) const;
   Status decode_again(std::uint64_t index, std::span<std::uint8_t> out) const;
   std::size_t pictures_at_once() const;
-  std::uint64_t room_to_decode() const;
   std::span<std::uint8_t> held(std::uint64_t index) const;
   void read_ahead();
 
@@ -164,7 +175,10 @@ class PictureFiles {
   /// Shape: (count(), values()), of which is_held_ says what is there; null: they stay in files.
   std::unique_ptr<std::uint8_t[]> held_;
   std::vector<std::uint8_t> is_held_;  ///< by picture
+  /// While all are checked, beside what is held or waits to be hashed: behind that there is no
+  /// bound, as room for each thread is foreseen then.
   mutable DecodingRoom decoding_;
+  std::uint64_t room_ = 0;  ///< that decoding_ has
   /// Last: its threads use all else. Null before there is a check, and where all are held.
   std::unique_ptr<ReadAhead> ahead_;
 };

@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "common/log.h"
+#include "worker/data/picture_files.h"
 #include "worker/engine/agreement.h"
 #include "worker/engine/evaluation.h"
 #include "worker/engine/schedule.h"
@@ -102,12 +103,28 @@ MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const 
           is_summed_by_speed_ ? weights_ : std::vector<std::uint8_t>()};
 }
 
+Result<MemoryShare> Trainer::even_share() const {
+  const int copies = std::max(1, config_.processes / config_.group_size());
+  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies));
+  return memory_share(even, 0);
+}
+
+/// Bytes that these may take while they are checked, those that are held among it: what is left
+/// beside the model and the rest of the data. What passes need is taken when the first is made.
+Result<std::uint64_t> Trainer::memory_for_check(const data::PictureFiles& pictures) const {
+  if (config_.memory_bytes == 0) return data::kAnyMemory;
+  MUSTER_ASSIGN_OR_RETURN(MemoryShare share, even_share());
+  share.data_bytes = train_.memory_at_rest() + test_.memory_at_rest() - pictures.held_bytes();
+  MemoryNeeds needs = plan_ ? memory_needs(config_, *plan_, config_.place, share, ranks_at_once_)
+                            : memory_needs(config_, shape_, share, ranks_at_once_);
+  if (!model_ && !stage_) needs.activations = 0;
+  return config_.memory_bytes - std::min(config_.memory_bytes, needs.total());
+}
+
 /// Before anything is taken: whether a process that has its even share fits at all.
 Status Trainer::check_memory() const {
   if (config_.memory_bytes == 0 && device_memory() == 0) return {};
-  const int copies = std::max(1, config_.processes / config_.group_size());
-  MUSTER_ASSIGN_OR_RETURN(const Assignment even, assign(config_.logical_ranks, copies));
-  const MemoryShare share = memory_share(even, 0);
+  MUSTER_ASSIGN_OR_RETURN(const MemoryShare share, even_share());
   MUSTER_RETURN_IF_ERROR(check_device_memory(share));
   if (ranks_that_fit_all(share, 1)) return {};
   if (config_.may_be_split) {

@@ -135,11 +135,12 @@ Result<data::Dataset> Trainer::load_set(const DataSource& source) const {
     return config_.most_data_held - std::min(config_.most_data_held, held);
   };
   // For what cannot stay in its files, as an IDX file, a text, and where a table's rows begin, and
-  // for what pictures take while they are decoded.
+  // for what pictures take while they are decoded. None of the training set is decoded meanwhile;
+  // whether what both take is there is known later (check_memory()).
   const std::uint64_t memory =
       config_.memory_bytes == 0
           ? data::kAnyMemory
-          : config_.memory_bytes - std::min(config_.memory_bytes, train_.memory());
+          : config_.memory_bytes - std::min(config_.memory_bytes, train_.memory_at_rest());
   const auto context = [&] { return static_cast<std::size_t>(config_.gpt->context_length); };
   if (!source.text.empty()) return data::load_text(absolute(source.text), context(), memory);
   if (!source.shards.empty()) {
@@ -280,11 +281,13 @@ Status Trainer::check_data(std::vector<Greeting>& all) {
   return {};
 }
 
-/// Where all who could tell are gone.
+/// Where all who could tell are gone. By now there is the model beside the pictures.
 Status Trainer::check_pictures() {
   const OnFiles reading(hooks_, absolute(config_.train.first_path()));
   for (const data::Dataset* set : {&train_, &test_}) {
-    if (!data::is_checked(*set)) MUSTER_RETURN_IF_ERROR(set->pictures->check_all());
+    if (data::is_checked(*set)) continue;
+    MUSTER_ASSIGN_OR_RETURN(const std::uint64_t memory, memory_for_check(*set->pictures));
+    MUSTER_RETURN_IF_ERROR(set->pictures->check_all(memory));
   }
   find_digests();
   tell_ready();

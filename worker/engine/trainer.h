@@ -110,6 +110,8 @@ class Trainer {
   Result<bool> train_step();
   int ranks_most(int own) const;
   MemoryShare memory_share(const Assignment& assignment, int rank) const;
+  Result<MemoryShare> even_share() const;
+  Result<std::uint64_t> memory_for_check(const data::PictureFiles& pictures) const;
   Status check_memory() const;
   std::size_t device_memory() const;
   Status check_device_memory(const MemoryShare& share) const;

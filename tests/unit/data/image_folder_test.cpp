@@ -192,6 +192,16 @@ TEST_CASE("as many pictures are decoded at once as there is memory for") {
       const auto set = load_image_folder(folder);
       REQUIRE_MESSAGE(set, set.error().message());
       CHECK(hash_of(*set) == hash_of(right));
+      const std::uint64_t one = set->pictures->most_decoded_at_once();
+      CHECK(one > 2 * kValues);
+      CHECK(one <= largest + 2 * kValues);
+      // Half of the room is for several: here two of them.
+      folder.most_memory = waiting + 4 * (largest + 2 * kValues);
+      const auto in_pairs = load_image_folder(folder);
+      REQUIRE_MESSAGE(in_pairs, in_pairs.error().message());
+      CHECK(hash_of(*in_pairs) == hash_of(right));
+      CHECK(in_pairs->pictures->most_decoded_at_once() >= one);
+      CHECK(in_pairs->pictures->most_decoded_at_once() <= 2 * (largest + 2 * kValues));
       folder.most_memory = waiting + kValues;
       const auto refused = load_image_folder(folder);
       REQUIRE_FALSE(refused);
@@ -210,6 +220,10 @@ TEST_CASE("as many pictures are decoded at once as there is memory for") {
 TEST_CASE("threads that decode have together what there is room for, and one alone what it wants") {
   DecodingRoom room;
   constexpr std::uint64_t kMost = 7;
+  {
+    const auto three = room.take(3, kMost), four = room.take(4, kMost);
+    CHECK(room.greatest() == 7);
+  }
   std::atomic<std::uint64_t> taken = 0, greatest = 0;
   std::vector<std::jthread> threads;
   for (const std::uint64_t bytes : {3, 3, 4, 9}) {
@@ -225,6 +239,44 @@ TEST_CASE("threads that decode have together what there is room for, and one alo
   }
   threads.clear();
   CHECK(greatest == 9);
+  CHECK(room.greatest() == 9);
+}
+
+TEST_CASE("who has a part of the room takes more only where nobody has to be waited for") {
+  DecodingRoom room;
+  constexpr std::uint64_t kMost = 7;
+  auto one = room.take(2, kMost);
+  CHECK(one.grow_to(4, kMost));
+  {
+    auto other = room.take(3, kMost);
+    CHECK_FALSE(one.grow_to(5, kMost));
+    CHECK(other.grow_to(1, kMost));
+    CHECK(one.grow_to(6, kMost));
+    CHECK_FALSE(one.grow_to(9, kMost));
+  }
+  CHECK(one.grow_to(9, kMost));  // alone
+  CHECK(room.greatest() == 9);
+}
+
+TEST_CASE("a file that is large has its place in the room as well, however small its picture is") {
+  const Pictures pictures;
+  constexpr std::size_t kBytes = 100'000;
+  pictures.add("a/0", 9, 1, 1);
+  for (int i = 0; i < 12; ++i) {
+    Bytes file = png_bytes(1, 1, Bytes(3, static_cast<std::uint8_t>(i)));
+    file.resize(kBytes);  // what comes behind a picture is not looked at
+    pictures.put("a/" + std::to_string(10 + i), file);
+  }
+  ImageFolder folder = pictures.folder();
+  folder.threads = 4;
+  folder.most_memory = 5 * kBytes;
+  const auto set = load_image_folder(folder);
+  REQUIRE_MESSAGE(set, set.error().message());
+  CHECK(set->pictures->most_decoded_at_once() >= kBytes);
+  CHECK(set->pictures->most_decoded_at_once() <= 5 * kBytes / 2);
+  folder.most_memory = kBytes - 1;
+  CHECK(sentence_of(load_image_folder(folder))
+            .starts_with(pictures / "a/10" + ": takes at least 100000 bytes of memory, "));
 }
 
 TEST_CASE("pictures are read with as many threads as the system gives") {
@@ -329,6 +381,14 @@ TEST_CASE(
     CHECK(memory(TJFLAG_PROGRESSIVE, threads) >= at_once * 3 * kColorsOfAll);
     CHECK(memory(0, threads) < at_once * 2 * kColorsOfAll);
   }
+  const Pictures pictures;
+  pictures.add("a/1.png", 9, kSide, kSide);
+  ImageFolder folder = pictures.folder();
+  folder.height = folder.width = 1;
+  folder.most_held = 0;
+  const Dataset set = *load_image_folder(folder);
+  CHECK(set.memory() >= 2 * kColorsOfAll);
+  CHECK(set.memory_at_rest() < kColorsOfAll);  // it is taken only while they are read
 }
 
 TEST_CASE("a set that is checked in several pieces is that of one piece") {
@@ -410,10 +470,15 @@ TEST_CASE("what others have found of pictures stands for decoding them all") {
         CHECK(image_of(told, i) == image_of(checked, i));
       }
     }
-    CHECK(read.size() == (most_held == 0 ? 24 : 12));  // each once where it is held from then on
+    CHECK(read.size() == (most_held == 0 ? 24 : 12));   // each once where it is held from then on
+    CHECK(told.pictures->most_decoded_at_once() == 0);  // room for each thread is foreseen
   }
   const Dataset alone = *load_image_folder(folder);
-  REQUIRE(alone.pictures->check_all());  // nobody is left who could tell
+  // Nobody is left who could tell.
+  const Status refused = alone.pictures->check_all(alone.pictures->held_bytes() + 40);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().message().find(" has 40 left; ") != std::string::npos);
+  REQUIRE(alone.pictures->check_all(kAnyMemory));
   CHECK(hash_of(alone) == hash_of(checked));
   CHECK(image_of(alone, 7) == image_of(checked, 7));
 }

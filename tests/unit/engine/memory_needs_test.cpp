@@ -9,6 +9,8 @@
 
 #include "common/contract.h"
 #include "tests/golden.h"
+#include "tests/unit/data/idx_bytes.h"
+#include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
 #include "worker/engine/model.h"
@@ -491,4 +493,42 @@ TEST_CASE("a model that does not fit one process fits when it is split") {
     CHECK(memory_needs(config, plan, stage, share, *fits).total() <
           memory_needs(config, shape, share, 1).total());
   }
+}
+
+TEST_CASE("what pictures take while they are checked is what is left beside what is there then") {
+  const test::TempDirectory directory;
+  constexpr std::uint32_t kSide = 4000;  // 48 MB, while 8 x 8 are trained on
+  for (const char* name : {"train", "test"}) {
+    for (const char* of_class : {"/a", "/b"}) {
+      std::filesystem::create_directories(directory / name + of_class);
+      for (int i = 0; i < 8; ++i) {
+        test::write_bytes(directory / name + of_class + "/" + std::to_string(i),
+                          test::png_bytes(8, 8, test::Bytes(192, 7)));
+      }
+    }
+    test::write_bytes(
+        directory / name + "/b/large",
+        test::png_bytes(kSide, kSide, test::Bytes(std::size_t{kSide} * kSide * 3, 7)));
+  }
+  TrainingConfig config;
+  config.mlp.hidden = {16};
+  config.train = {.folder = "train", .height = 8, .width = 8};
+  config.test = {.folder = "test", .height = 8, .width = 8};
+  config.has_test = true;
+  config.data_root = directory.path();
+  config.batch_size = 16;
+  config.epochs = 1;
+  config.sgd = {0.1f, 0.9f};
+  config.most_data_held = 0;
+  const auto refused = [&](std::size_t memory_bytes) {
+    const auto outcome = trained_within(config, memory_bytes, 1).outcomes[0];
+    REQUIRE_FALSE(outcome);
+    CHECK(outcome.error().exit_code() == contract::exit_code::kInvalidSpec);
+    return outcome.error().message();
+  };
+  // Two threads read the training set's later, but none while the test set is checked.
+  CHECK(refused(110'000'000).starts_with("spec.training.model: each of 1 processes needs"));
+  // Who comes to train with others, and finds nobody who knows, has the model already.
+  config.is_joining = true;
+  CHECK(refused(60'000'000).starts_with(directory / "train/b/large: takes at least 48"));
 }
