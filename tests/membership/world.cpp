@@ -20,6 +20,8 @@ constexpr std::uint64_t kOtherDigest = (std::uint64_t{6} << 32) + 77,
 constexpr milliseconds kFaultTime{4'000};
 constexpr milliseconds kCalmTime{120'000};
 constexpr milliseconds kStill{800};
+/// Who is asked to leave is killed after so long. Of whole copies nobody may need it.
+constexpr milliseconds kGrace{20'000};
 constexpr int kUsualWorkers = 5;  ///< at most
 constexpr std::size_t kMostJoiners = 11;
 
@@ -66,7 +68,13 @@ struct Node {
 class World {
  public:
   World(std::uint64_t seed, bool is_loud)
-      : rng_(seed), is_loud_(is_loud), has_domains_(seed % 2 == 1), tells_steps_(seed % 4 >= 2) {}
+      : rng_(seed),
+        is_loud_(is_loud),
+        has_domains_(seed % 2 == 1),
+        tells_steps_(seed % 4 >= 2),
+        options_(quick()) {
+    options_.copy_processes = seed % 8 >= 4 ? 2 : 1;
+  }
 
   MembershipResult run(int workers) {
     plan(workers);
@@ -413,7 +421,7 @@ class World {
     const std::uint64_t digest = is_misfit ? (is_even ? kOtherDigest : kOtherPicturesDigest)
                                            : (is_even ? kOutline : kDigest);
     say(text(id) + " comes" + (is_misfit ? " with another digest" : ""));
-    add_node(id, std::make_unique<Membership>(quick(), seat_of(id), contacts, stored_epoch_, now_),
+    add_node(id, std::make_unique<Membership>(options_, seat_of(id), contacts, stored_epoch_, now_),
              digest);
   }
 
@@ -584,7 +592,7 @@ class World {
     }
     by_epoch_[first.epoch] = {first, {}};
     for (const Seat& seat : first.seats) {
-      add_node(seat.id, std::make_unique<Membership>(quick(), seat, first, now_), kDigest);
+      add_node(seat.id, std::make_unique<Membership>(options_, seat, first, now_), kDigest);
     }
   }
 
@@ -695,6 +703,13 @@ class World {
     node.is_leaving = true;
     if (!node.membership->is_member()) return end(index);
     tell(index, [this](Membership& one) { one.leave(now_); });
+    // With the only whole copy of a split model somebody may wait for what never comes.
+    if (options_.copy_processes == 1) return;
+    at(kGrace, [this, index] {
+      if (!nodes_[index]->lives()) return;
+      ++result_.events["grace over"];
+      end(index);
+    });
   }
 
   void leave_all() {
@@ -737,6 +752,7 @@ class World {
   bool is_loud_;
   bool has_domains_;  ///< the gang begins with them
   bool tells_steps_;  ///< that are made, of whoever is alone or cut off, too
+  MembershipOptions options_;
   MembershipResult result_;
   MembershipPlan plan_;
   MonoTime now_{seconds(1)};
