@@ -275,8 +275,11 @@ TEST_CASE("a file that is large has its place in the room as well, however small
   CHECK(set->pictures->most_decoded_at_once() >= kBytes);
   CHECK(set->pictures->most_decoded_at_once() <= 5 * kBytes / 2);
   folder.most_memory = kBytes - 1;
-  CHECK(sentence_of(load_image_folder(folder))
-            .starts_with(pictures / "a/10" + ": takes at least 100000 bytes of memory, "));
+  const auto refused = load_image_folder(folder);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
+  CHECK(refused.error().message().starts_with(pictures / "a/10" +
+                                              ": takes at least 100000 bytes of memory, "));
 }
 
 TEST_CASE("pictures are read with as many threads as the system gives") {
