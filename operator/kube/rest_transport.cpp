@@ -395,7 +395,19 @@ class RestTransport final : public HttpTransport {
     config.set_timeout(idle_timeout);
     config.set_ssl_context_callback(
         [this](boost::asio::ssl::context& context) { secure(context); });
-    return std::make_shared<rest::client::http_client>(options_.url, config);
+    return std::make_shared<rest::client::http_client>(uri_for_library(options_.url), config);
+  }
+
+  /// The library takes an address of IPv6 for one that has no brackets. It writes it like that into
+  /// the header Host, too, which API servers accept; another Host it would look for in the
+  /// certificate, with its port.
+  static web::uri uri_for_library(const std::string& url) {
+    const web::uri uri(url);
+    const std::string host = uri.host();
+    if (!host.starts_with('[') || !host.ends_with(']')) return uri;
+    web::uri_builder bare(uri);
+    bare.set_host(host.substr(1, host.size() - 2));
+    return bare.to_uri();
   }
 
   /// Runs on every new connection, so that replaced files count. What cannot be loaded is left out,

@@ -470,6 +470,22 @@ TEST_CASE("a server is believed only under its name, in its time, and with TLS 1
   CHECK(asked({.version_most = TLS1_VERSION}) == "Unavailable");
 }
 
+TEST_CASE("a server of IPv6 is reached, and believed under its address alone") {
+  if (!test::has_ipv6()) {
+    MESSAGE("skipped: no address ::1");
+    return;
+  }
+  Directory directory;
+  for (const auto& [name, code] :
+       {std::pair("IP:::1", "200"), std::pair("IP:::2", "Unavailable")}) {
+    CAPTURE(name);
+    const ScriptedTls tls{.directory = directory.path, .names = name, .is_ipv6 = true};
+    ScriptedServer server(&empty_object, tls);
+    CHECK(server.url() == "https://[::1]:" + std::to_string(server.port()));
+    CHECK(asked_with_ca(server, directory.path + "/ca.pem") == code);
+  }
+}
+
 TEST_CASE("a CA file that is replaced counts from the next connection on") {
   Directory served, used;
   ScriptedServer server(&empty_object, {served.path});

@@ -63,19 +63,34 @@ struct ScriptedServer::Tls {
   ~Tls() { SSL_CTX_free(context); }
 };
 
+bool has_ipv6() {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  const int tried = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool is_there =
+      tried >= 0 && bind(tried, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  if (tried >= 0) close(tried);
+  return is_there;
+}
+
 ScriptedServer::ScriptedServer(std::function<ScriptedAnswer(const std::string&)> answer,
                                const ScriptedTls& tls)
-    : answer_(std::move(answer)) {
+    : answer_(std::move(answer)), is_ipv6_(tls.is_ipv6) {
   if (!tls.directory.empty()) tls_ = std::make_unique<Tls>(tls);
-  listen_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  MUSTER_CHECK(bind(listen_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  listen_ = socket(is_ipv6_ ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_addr = in6addr_loopback;
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* address = is_ipv6_ ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+  socklen_t size = is_ipv6_ ? sizeof six : sizeof four;
+  MUSTER_CHECK(bind(listen_, address, size) == 0);
   MUSTER_CHECK(listen(listen_, 16) == 0);
-  socklen_t size = sizeof address;
-  getsockname(listen_, reinterpret_cast<sockaddr*>(&address), &size);
-  port_ = ntohs(address.sin_port);
+  getsockname(listen_, address, &size);
+  port_ = ntohs(is_ipv6_ ? six.sin6_port : four.sin_port);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -87,7 +102,8 @@ ScriptedServer::~ScriptedServer() {
 }
 
 std::string ScriptedServer::url() const {
-  return (tls_ ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(port_);
+  const std::string host = is_ipv6_ ? "[::1]" : "127.0.0.1";
+  return (tls_ ? "https://" : "http://") + host + ":" + std::to_string(port_);
 }
 
 std::vector<std::string> ScriptedServer::requests() const {

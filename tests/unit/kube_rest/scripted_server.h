@@ -26,7 +26,10 @@ struct ScriptedTls {
   std::string names = "IP:127.0.0.1";
   long begins = -3600, ends = 3600;  ///< of its validity, in seconds from now
   int version_most = 0;              ///< 0 = the newest
+  bool is_ipv6 = false;              ///< the server's address is [::1]
 };
+/// Whether the machine has [::1].
+bool has_ipv6();
 /// Writes them.
 void make_certificate(const ScriptedTls& tls);
 
@@ -47,6 +50,7 @@ class ScriptedServer {
   std::function<ScriptedAnswer(const std::string&)> answer_;
   struct Tls;
   std::unique_ptr<Tls> tls_;
+  const bool is_ipv6_;
   int listen_ = -1, port_ = 0;
   std::atomic<bool> stopping_ = false;
   mutable std::mutex mutex_;
