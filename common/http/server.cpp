@@ -230,8 +230,10 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  /// Over TLS the client is told that no more comes before the connection is closed.
+  /// Over TLS the client is told that no more comes before the connection is closed. It has its
+  /// answer: who then stays keeps nobody out.
   void finish() {
+    is_idle_ = true;
     tcp_stream().expires_after(std::min(core_->options.request_timeout, milliseconds(1'000)));
     auto* const tls = std::get_if<TlsStream>(&stream_);
     if (tls == nullptr) return linger();

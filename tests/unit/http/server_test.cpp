@@ -163,6 +163,20 @@ TEST_CASE(
   CHECK(busy.read_to_end().find("late") != std::string::npos);
 }
 
+TEST_CASE("who has been answered and does not go keeps nobody out") {
+  http::ServerOptions options;
+  options.connections_max = 2;
+  const auto server = serve(echo, options);
+  const RawSocket first(server->port()), second(server->port());
+  for (const RawSocket* stays : {&first, &second}) {
+    stays->send("GET /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+    CHECK(stays->read_until("/a|").starts_with("HTTP/1.1 200"));
+  }
+  const RawSocket third(server->port());
+  third.send("GET /b HTTP/1.1\r\n\r\n");
+  CHECK(third.read_until("/b|").starts_with("HTTP/1.1 200"));
+}
+
 TEST_CASE("a request is answered once, whatever the handler does") {
   const auto server = serve([](const http::Request& request, const http::Responder& respond) {
     if (request.path == "/throw") throw std::runtime_error("no");
