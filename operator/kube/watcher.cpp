@@ -152,7 +152,7 @@ std::vector<WatchEvent> Watcher::on_watch_opened(MonoTime now, const Status& ope
   if (opened) {
     streaming_ = true;
     progressed_ = false;
-    opened_at_ = last_line_ = now;
+    opened_at_ = listed_at_ = last_line_ = now;
     if (!is_list) return {};
     state_ = State::kInitStream;
     std::vector<WatchEvent> events;
@@ -235,7 +235,8 @@ std::vector<WatchEvent> Watcher::on_bookmark(MonoTime now, const Json& object) {
 }
 
 bool Watcher::is_late(MonoTime now) const {
-  return streaming_ && state_ == State::kInitStream && now - opened_at_ >= options_.list_most;
+  return streaming_ && state_ == State::kInitStream &&
+         (now - listed_at_ >= options_.list_pause || now - opened_at_ >= options_.list_most);
 }
 
 void Watcher::give_up_late_list(MonoTime now) {
@@ -282,6 +283,7 @@ std::vector<WatchEvent> Watcher::take_line(MonoTime now, const std::string& line
   // A list has its objects in no order of their versions, but changes may follow before its end.
   if (is_listed && type == "ADDED" && resource_version_.empty()) {
     progressed_ = true;
+    listed_at_ = now;
   } else if (!advance(now, resource_version)) {
     return {};
   }

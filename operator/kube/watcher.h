@@ -47,9 +47,11 @@ using WatcherRequest = std::variant<ListRequest, WatchRequest, WaitRequest>;
 struct WatcherOptions {
   milliseconds backoff_least{800};
   milliseconds backoff_most{30'000};
-  milliseconds silence{90'000};    ///< no line for so long: the watch is taken for dead
-  milliseconds list_most{60'000};  ///< so long a list may come as a stream, to its end
-  int page_most = 100;             ///< objects of a page; fewer where a page would be too large
+  milliseconds silence{90'000};  ///< no line for so long: the watch is taken for dead
+  /// A list that comes as a stream: from one object to the next or to its end, and in all, for
+  /// where objects come for ever, as changes, it is never at its end.
+  milliseconds list_pause{60'000}, list_most{600'000};
+  int page_most = 100;  ///< objects of a page; fewer where a page would be too large
   std::span<const LeftOut> left_out = api::kUnreadOfAny;  ///< of the objects; outlives the watcher
   bool streams_lists = false;  ///< asks for lists as the beginning of a watch, until one is refused
 };
@@ -112,7 +114,7 @@ class Watcher {
   int page_size_;
   std::string resource_version_;
   std::optional<MonoTime> wait_until_;
-  MonoTime opened_at_{}, last_line_{};
+  MonoTime opened_at_{}, listed_at_{}, last_line_{};
   int failures_ = 0;
   int bad_lines_in_a_row_ = 0;
   int silences_in_a_row_ = 0;

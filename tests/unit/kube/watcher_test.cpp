@@ -195,6 +195,27 @@ TEST_CASE("a list whose end does not come is taken in pages after a minute, as e
   CHECK(asks<ListRequest>(watcher, later + seconds(60)));
 }
 
+TEST_CASE("a list that comes steadily is waited for, but not for ever") {
+  auto watcher = list_streaming_watcher();
+  (void)watcher.on_watch_opened(kStart, {});
+  MonoTime now = kStart;
+  const auto add = [&] {
+    now += seconds(50);
+    return watcher.on_line(now, line("ADDED", object("a", "9")));
+  };
+  for (int i = 0; i < 11; ++i) REQUIRE(types(add()) == std::vector{Type::kInitApply});
+  SUBCASE("to its end") {
+    CHECK(types(watcher.on_line(now, end_of_list("12"))) == std::vector{Type::kInitDone});
+    (void)watcher.on_line(now, gone_line());
+    CHECK(asks_for_streamed_list(watcher, now + seconds(60)));
+  }
+  SUBCASE("without an end") {
+    (void)add();
+    CHECK_FALSE(watcher.streaming());
+    CHECK(asks<ListRequest>(watcher, now + seconds(60)));
+  }
+}
+
 TEST_CASE("an end that comes late ends the list all the same") {
   auto watcher = list_streaming_watcher();
   (void)watcher.on_watch_opened(kStart, {});
