@@ -13,6 +13,8 @@ constexpr int kLinesAtOnce = 50;
 constexpr std::size_t kBytesAtOnce = std::size_t{256} << 10;
 /// How often it is looked whether a kind that is not there has come.
 constexpr seconds kLookForMissing{60};
+/// So long it is said of one that was there.
+constexpr seconds kMissingLeast{15};
 
 }  // namespace
 
@@ -51,10 +53,18 @@ void WatchPump::warn(const char* what, const Error& error) const {
   log_warning(what, {{"kind", api::info_of(options_.kind).kind}, {"error", error.message()}});
 }
 
-/// Nobody has installed the kind, or the operator may not read it.
-bool WatchPump::is_missing(const Error& error) const {
-  return options_.is_optional &&
-         (error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kForbidden);
+/// Nobody has installed the kind, or the operator may not read it. What was there is gone only once
+/// that was said for a while: an API server that has just started may say it for a moment.
+bool WatchPump::is_missing(const Status& asked, bool was_there) {
+  const auto failed_with = [&](ErrorCode code) { return !asked && asked.error().code() == code; };
+  if (!options_.is_optional ||
+      (!failed_with(ErrorCode::kNotFound) && !failed_with(ErrorCode::kForbidden))) {
+    missing_since_.reset();
+    return false;
+  }
+  const MonoTime now = options_.clock->mono_now();
+  missing_since_ = missing_since_.value_or(now);
+  return !was_there || now - *missing_since_ >= kMissingLeast;
 }
 
 void WatchPump::do_without() {
@@ -136,7 +146,7 @@ WatchPump::Did WatchPump::ask() {
     options.continue_token = list->continue_token;
     options.left_out = options_.watcher.left_out;
     auto page = options_.client->list(options_.kind, options);
-    if (!page && is_missing(page.error())) {
+    if (is_missing(page ? Status() : Status(page.error()), false)) {
       do_without();
       return Did::kWork;
     }
@@ -155,17 +165,14 @@ WatchPump::Did WatchPump::ask() {
   options.resource_version = wanted.resource_version;
   options.begins_with_list = wanted.begins_with_list;
   auto stream = options_.client->watch(options_.kind, options);
-  if (wanted.begins_with_list) {
-    if (!stream && is_missing(stream.error())) {
-      do_without();
-      return Did::kWork;
-    }
-    was_told_ = false;
+  const Status status = stream ? Status() : Status(stream.error());
+  if (is_missing(status, !wanted.begins_with_list)) {
+    do_without();
+    return Did::kWork;
   }
+  if (wanted.begins_with_list) was_told_ = false;
   const MonoTime opened = options_.clock->mono_now();
-  Status status;
-  if (!stream) {
-    status = stream.error();
+  if (!status) {
     // Gone is the ordinary end of an old watch, and a server that streams no lists gives pages;
     // anything else is what an administrator looks for.
     const bool is_usual = status.error().code() == ErrorCode::kGone ||

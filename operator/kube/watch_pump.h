@@ -56,15 +56,16 @@ class WatchPump {
   Did ask();
   void deliver(std::vector<WatchEvent> events, std::size_t bytes = 0);
   void warn(const char* what, const Error& error) const;
-  bool is_missing(const Error& error) const;
+  bool is_missing(const Status& asked, bool was_there);
   void do_without();
   void tell_trouble();
   void set_stream(std::unique_ptr<HttpStream> stream);
 
   WatchPumpOptions options_;
   Watcher watcher_;
-  std::optional<MonoTime> look_again_;  ///< of a kind that is not there
-  bool was_told_ = false;               ///< that it is not
+  std::optional<MonoTime> look_again_;     ///< of a kind that is not there
+  std::optional<MonoTime> missing_since_;  ///< as the API server has said since then
+  bool was_told_ = false;                  ///< that it is not
   std::int64_t told_relists_ = 0, told_bad_lines_ = 0;
   std::mutex mutex_;
   std::shared_ptr<HttpStream> stream_;  // replaced under mutex_, read by the one thread

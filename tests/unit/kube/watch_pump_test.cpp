@@ -126,6 +126,34 @@ TEST_CASE("an optional kind that goes between two pages is listed from the first
         Events{Event::kInitStart, Event::kInitApply, Event::kInitApply, Event::kInitDone});
 }
 
+TEST_CASE(
+    "of an optional kind that goes while it is watched nothing is left, and it may come again") {
+  LateKind world;
+  world.install();
+  world.start(true);
+  world.turn();
+  REQUIRE(world.seen == Events{Event::kInitStart, Event::kInitApply, Event::kInitDone});
+  world.seen.clear();
+  SUBCASE("nobody has it installed any more") { world.answer = 404; }
+  SUBCASE("the operator may not read it any more") { world.answer = 403; }
+  world.server.cut_streams();
+  const MonoTime began = world.clock.mono_now();
+  while (world.seen.empty()) {
+    world.turn();
+    if (!world.seen.empty()) break;
+    REQUIRE(world.pump->wake());
+    REQUIRE(world.clock.mono_now() - began < seconds(60));
+    world.clock.advance(*world.pump->wake() - world.clock.mono_now());
+  }
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone});
+  CHECK(world.clock.mono_now() - began >= seconds(15));
+  world.seen.clear();
+  world.answer = 0;
+  world.clock.advance(seconds(60));
+  world.turn();
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitApply, Event::kInitDone});
+}
+
 TEST_CASE("a kind that must be there is waited for") {
   LateKind world;
   world.start(false);
