@@ -301,7 +301,8 @@ class Simulation {
       const Json& conditions = (*body)["preconditions"];
       uid = conditions.is_object() && conditions.contains("uid") ? &conditions["uid"] : nullptr;
       if (uid == nullptr) return name + " without a uid";
-      return conditions.contains("resourceVersion") ? "" : name + " whatever it is by now";
+      if (!conditions.contains("resourceVersion")) return name + " whatever it is by now";
+      return judge_end(*uid, conditions["resourceVersion"]);
     }
     if (name == "patch trainingjobs/status" || name == "patch trainingqueues/status") {
       const Json& meta = (*body)["metadata"];
@@ -311,6 +312,17 @@ class Simulation {
       if (body->size() != 2) return name + " writes more than status";
     }
     return name == "patch trainingjobs/status" ? judge_take_back(*body) : "";
+  }
+
+  /// Only who is over goes, and wants to.
+  std::string judge_end(const Json& uid, const Json& version) {
+    for (const auto& job : cluster_.jobs()) {
+      const bool is_it = job.meta.uid == uid && job.meta.resource_version == version;
+      if (!is_it || cluster_.was_forged(job.meta.uid)) continue;
+      if (!job.status.finished()) return "job " + job.meta.name + " is deleted, and not over";
+      if (!job.spec.ttl_seconds_after_finished) return "job " + job.meta.name + " was to stay";
+    }
+    return "";
   }
 
   /// Who shrinks keeps its least, and fewer than it had; who is preempted leaves as a whole.

@@ -25,6 +25,7 @@ TEST_CASE("a job that fits is placed by a decision that does nothing else") {
   CHECK(status.workers == "0/2");
   CHECK(status.start_time == kNow);
   CHECK(status.is_true("Admitted"));
+  CHECK(status.condition("Admitted")->observed_generation == 1);
   CHECK(status.observed_generation == 1);
 }
 
