@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/contract.h"
 #include "tests/unit/core/builders.h"
 #include "tests/unit/core/elastic_gang.h"
 
