@@ -283,7 +283,7 @@ class Cluster:
         """Ends and removes everything; returns what is left (ours, others; see leftovers.left_behind)."""
         if self.base is None:
             return [], []
-        if self.machine and self.machine != start_of_machine() and not self.runs():
+        if self.machine != start_of_machine() and not self.runs():
             # Outside of the directory there is nothing of it: what bears its marks is another's, with the same addresses.
             shutil.rmtree(self.directory)
             return [], []

@@ -133,7 +133,12 @@ class AfterRestart(unittest.TestCase):
         self.assertFalse(Cluster.attach(self.directory(start_of_machine(), [os.getpid(), 1])).runs())
 
     def test_another_cluster_comes_up_in_its_place(self):
-        path = self.directory("an earlier start")
+        for machine in ("an earlier start", None):  # None: as it was written before anybody noted it
+            with self.subTest(machine):
+                self.comes_up_in_its_place(machine)
+
+    def comes_up_in_its_place(self, machine):
+        path = self.directory(machine)
         made = []
         with unittest.mock.patch.object(Cluster, "_check_machine"), \
                 unittest.mock.patch.object(Cluster, "_claim_network", lambda cluster: made.append(os.listdir(path)) or 1 / 0), \
