@@ -296,13 +296,11 @@ class Simulation {
     if (name.ends_with("poddisruptionbudgets")) return judge_budget(request, *body);
     if (name == "patch events") return judge_repeat(*body);
     if (name == "delete pods") return judge_delete(request, *body);
-    const Json* uid = nullptr;
     if (name == "delete trainingjobs") {
       const Json& conditions = (*body)["preconditions"];
-      uid = conditions.is_object() && conditions.contains("uid") ? &conditions["uid"] : nullptr;
-      if (uid == nullptr) return name + " without a uid";
+      if (!conditions.is_object() || !conditions.contains("uid")) return name + " without a uid";
       if (!conditions.contains("resourceVersion")) return name + " whatever it is by now";
-      return judge_end(*uid, conditions["resourceVersion"]);
+      return judge_end(conditions);
     }
     if (name == "patch trainingjobs/status" || name == "patch trainingqueues/status") {
       const Json& meta = (*body)["metadata"];
@@ -314,14 +312,22 @@ class Simulation {
     return name == "patch trainingjobs/status" ? judge_take_back(*body) : "";
   }
 
-  /// Only who is over goes, and wants to.
-  std::string judge_end(const Json& uid, const Json& version) {
+  /// The job of that uid if it is still as it was read; none whose status was forged.
+  std::optional<api::TrainingJob> job_as_read(const Json& meta) {
     for (const auto& job : cluster_.jobs()) {
-      const bool is_it = job.meta.uid == uid && job.meta.resource_version == version;
-      if (!is_it || cluster_.was_forged(job.meta.uid)) continue;
-      if (!job.status.finished()) return "job " + job.meta.name + " is deleted, and not over";
-      if (!job.spec.ttl_seconds_after_finished) return "job " + job.meta.name + " was to stay";
+      const bool is_it = meta.value("uid", "") == job.meta.uid &&
+                         meta.value("resourceVersion", "") == job.meta.resource_version;
+      if (is_it && !cluster_.was_forged(job.meta.uid)) return job;
     }
+    return std::nullopt;
+  }
+
+  /// Only who is over goes, and wants to.
+  std::string judge_end(const Json& conditions) {
+    const auto job = job_as_read(conditions);
+    if (!job) return "";
+    if (!job->status.finished()) return "job " + job->meta.name + " is deleted, and not over";
+    if (!job->spec.ttl_seconds_after_finished) return "job " + job->meta.name + " was to stay";
     return "";
   }
 
@@ -329,22 +335,18 @@ class Simulation {
   std::string judge_take_back(const Json& body) {
     const Json& status = body["status"];
     if (!status.contains("takenBack")) return "";
-    const auto uid = body["metadata"].value("uid", std::string());
-    const auto version = body["metadata"].value("resourceVersion", std::string());
-    for (const auto& job : cluster_.jobs()) {
-      const bool is_it = job.meta.uid == uid && job.meta.resource_version == version;
-      if (!is_it || cluster_.was_forged(job.meta.uid)) continue;
-      const api::TakenBack& before = job.status.taken_back;
-      const std::size_t had = job.status.placement.size();
-      const std::size_t keeps = status.contains("placement") ? status["placement"].size() : had;
-      const Json& taken = status["takenBack"];
-      if (taken.value("preemptions", before.preemptions) > before.preemptions) {
-        if (had == 0 || keeps > 0) return "job " + job.meta.name + " is preempted in part";
-      }
-      if (taken.value("shrinks", before.shrinks) > before.shrinks) {
-        const bool is_right = keeps < had && static_cast<int>(keeps) >= job.spec.worker.min;
-        if (!is_right) return "job " + job.meta.name + " shrinks to " + std::to_string(keeps);
-      }
+    const auto job = job_as_read(body["metadata"]);
+    if (!job) return "";
+    const api::TakenBack& before = job->status.taken_back;
+    const std::size_t had = job->status.placement.size();
+    const std::size_t keeps = status.contains("placement") ? status["placement"].size() : had;
+    const Json& taken = status["takenBack"];
+    if (taken.value("preemptions", before.preemptions) > before.preemptions) {
+      if (had == 0 || keeps > 0) return "job " + job->meta.name + " is preempted in part";
+    }
+    if (taken.value("shrinks", before.shrinks) > before.shrinks) {
+      const bool is_right = keeps < had && static_cast<int>(keeps) >= job->spec.worker.min;
+      if (!is_right) return "job " + job->meta.name + " shrinks to " + std::to_string(keeps);
     }
     return "";
   }
