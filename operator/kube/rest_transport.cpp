@@ -399,8 +399,7 @@ class RestTransport final : public HttpTransport {
   }
 
   /// The library takes an address of IPv6 for one that has no brackets. It writes it like that into
-  /// the header Host, too, which API servers accept; another Host it would look for in the
-  /// certificate, with its port.
+  /// the header Host, too; another Host it would look for in the certificate, with its port.
   static web::uri uri_for_library(const std::string& url) {
     const web::uri uri(url);
     const std::string host = uri.host();
