@@ -137,7 +137,8 @@ Json to_json(const JoinRequest& value) {
               {"contract", value.contract},
               {"sentinelPort", value.sentinel_port},
               {"domain", value.domain},
-              {"rack", value.rack}};
+              {"rack", value.rack},
+              {"beginsTogether", value.begins_together}};
 }
 
 Result<JoinRequest> parse_join_request(const Json& json) {
@@ -151,6 +152,7 @@ Result<JoinRequest> parse_join_request(const Json& json) {
   in.optional("sentinelPort", value.sentinel_port, {0, 65535});
   in.optional("domain", value.domain, kMaxDomainBytes);
   in.optional("rack", value.rack, kMaxRackBytes);
+  in.optional("beginsTogether", value.begins_together);
   read_ports(in, value.ports);
   if (value.ports.empty()) in.fail("ports", "is required");
   MUSTER_RETURN_IF_ERROR(in.status());
@@ -178,12 +180,19 @@ Json to_json(const JoinResponse& value) {
                      {"domain", peer.domain},
                      {"rack", peer.rack}});
   }
-  return Json{{"complete", value.complete}, {"retryAfterMs", value.retry_after_ms},
-              {"present", value.present},   {"expected", value.expected},
-              {"epoch", value.epoch},       {"peers", std::move(peers)},
-              {"jobUid", value.job_uid},    {"jobKey", value.job_key},
-              {"training", value.training}, {"threads", value.threads},
-              {"joining", value.joining},   {"checksData", value.checks_data}};
+  return Json{{"complete", value.complete},
+              {"retryAfterMs", value.retry_after_ms},
+              {"beginAfterMs", value.begin_after_ms},
+              {"present", value.present},
+              {"expected", value.expected},
+              {"epoch", value.epoch},
+              {"peers", std::move(peers)},
+              {"jobUid", value.job_uid},
+              {"jobKey", value.job_key},
+              {"training", value.training},
+              {"threads", value.threads},
+              {"joining", value.joining},
+              {"checksData", value.checks_data}};
 }
 
 Result<JoinResponse> parse_join_response(const Json& json) {
@@ -191,6 +200,7 @@ Result<JoinResponse> parse_join_response(const Json& json) {
   JsonReader in(json, "join response");
   in.required("complete", value.complete);
   in.optional("retryAfterMs", value.retry_after_ms, {0, 60'000});
+  in.optional("beginAfterMs", value.begin_after_ms, {0, 60'000});
   in.optional("present", value.present, {0, kMaxWorkers});
   in.optional("expected", value.expected, {0, kMaxWorkers});
   in.optional("epoch", value.epoch, {0, kMaxStep});

@@ -44,6 +44,9 @@ struct JoinRequest {
   std::string domain{};
   /// Those whose nodes stand together have the same. Empty = not known.
   std::string rack{};
+  /// It begins when the answer says so. Who does not may be told of a whole gang only at the moment
+  /// at which all others are told.
+  bool begins_together = false;
 };
 
 struct JoinPeer {
@@ -58,6 +61,9 @@ struct JoinPeer {
 struct JoinResponse {
   bool complete = false;  ///< false: the gang is not all here; post again after retry_after_ms
   int retry_after_ms = 0;
+  /// Of a whole gang: when to begin, by when all others know of it. Who has not begun is silent,
+  /// and those who train go on without the silent.
+  int begin_after_ms = 0;
   int present = 0, expected = 0;  ///< workers that have joined, and that will
   std::int64_t epoch = 0;         ///< membership epoch
   std::vector<JoinPeer> peers;    ///< by slot, this worker included

@@ -130,6 +130,11 @@ class LocalAuthenticator final : public Authenticator {
 
 }  // namespace
 
+milliseconds join_pause(std::size_t waiting, std::size_t gangs) {
+  const auto turn = milliseconds(1000 * waiting * gangs / kJoinsPerSecond);
+  return std::clamp(turn - kJoinHold, milliseconds(0), kJoinPauseMost);
+}
+
 std::unique_ptr<Authenticator> make_local_authenticator(std::string token) {
   return std::make_unique<LocalAuthenticator>(std::move(token));
 }
@@ -346,6 +351,9 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
       replies.emplace_back(respond, std::move(*refused));
     } else {
       worker->pod_uid = caller.pod_uid;
+      worker->waits = true;
+      worker->begins_together = request.begins_together;
+      worker->away_until = MonoTime{};
       worker->address =
           JoinPeer{request.slot,           std::move(request.host), std::move(request.ports),
                    request.sentinel_port,  request.attempt,         std::move(request.domain),
@@ -353,6 +361,7 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
       park(*gang, request.slot, respond, replies);
       try_start(*gang);
       release(*gang, replies, told);
+      note_waiting(*gang);
       if (worker->parked) {
         run_after_(kJoinHold, [this, job = gang->info.job, slot = request.slot,
                                id = worker->parked->id] { end_hold(job, slot, id); });
@@ -382,28 +391,61 @@ void EndpointHandler::end_hold(const std::string& job, int slot, std::uint64_t i
     if (worker == gang->second.workers.end()) return;
     auto& parked = worker->second.parked;
     if (!parked || parked->id != id) return;
-    replies.emplace_back(std::move(parked->respond), waiting(gang->second));
+    const milliseconds pause = pause_of(gang->second);
+    worker->second.away_until = options_.clock->mono_now() + pause;
+    replies.emplace_back(std::move(parked->respond), waiting(gang->second, pause));
     parked.reset();
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
 }
 
-void EndpointHandler::try_start(Gang& gang) {
+milliseconds EndpointHandler::pause_of(const Gang& gang) const {
+  std::size_t asking = 0;
+  for (const auto& [slot, worker] : gang.workers) {
+    if (!worker.waits) continue;
+    // One of an older build begins as soon as it hears of the gang: then all have to hear at once.
+    if (!worker.begins_together) return milliseconds(0);
+    ++asking;
+  }
+  return join_pause(asking, waiting_.size());
+}
+
+void EndpointHandler::note_waiting(const Gang& gang) {
+  const bool waits = std::any_of(gang.workers.begin(), gang.workers.end(),
+                                 [](const auto& entry) { return entry.second.waits; });
+  if (waits) waiting_.insert(gang.info.job);
+  if (!waits) waiting_.erase(gang.info.job);
+}
+
+void EndpointHandler::try_start(Gang& gang) const {
   if (gang.has_started) return;
+  const MonoTime now = options_.clock->mono_now();
+  MonoTime begins_at = now;
   std::vector<JoinPeer> peers;
   for (const auto& [slot, worker] : gang.workers) {
     if (!starts(gang.info, slot)) continue;
     if (!worker.address) return;
+    if (worker.away_until > now) begins_at = std::max(begins_at, worker.away_until + kBeginSlack);
     peers.push_back(*worker.address);
   }
   if (peers.empty()) return;
   gang.has_started = true;
+  gang.begins_at = begins_at;
   gang.start_body = build_join_body(gang.info, std::move(peers), false, false);
 }
 
-std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int slot) {
+http::Response EndpointHandler::start_answer(const Gang& gang) const {
+  const auto left = std::chrono::ceil<milliseconds>(gang.begins_at - options_.clock->mono_now());
+  if (left <= milliseconds(0)) return {.body = gang.start_body, .headers = {}};
+  auto body = parse_json(gang.start_body);
+  MUSTER_CHECK_MSG(body.has_value(), "a gang's first answer is JSON");
+  (*body)["beginAfterMs"] = left.count();
+  return {.body = dump_json(*body), .headers = {}};
+}
+
+std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int slot) const {
   const bool is_first = !gang.start_body.empty() && starts(gang.info, slot);
-  if (is_first) return http::Response{.body = gang.start_body, .headers = {}};
+  if (is_first) return start_answer(gang);
   std::vector<JoinPeer> peers;
   bool has_member = false;
   for (const auto& [other, worker] : gang.workers) {
@@ -426,6 +468,7 @@ void EndpointHandler::release(Gang& gang, Replies& replies, Told& told) {
     if (!response) continue;
     replies.emplace_back(std::move(worker.parked->respond), std::move(*response));
     worker.parked.reset();
+    worker.waits = false;
     if (std::exchange(worker.was_told, true)) continue;
     told.emplace_back(gang.info.job, slot);
   }
@@ -444,8 +487,9 @@ void EndpointHandler::tell(const Told& told) const {
   for (const auto& [job, slot] : told) options_.on_join(job, slot);
 }
 
-http::Response EndpointHandler::waiting(const Gang& gang) {
+http::Response EndpointHandler::waiting(const Gang& gang, milliseconds pause) {
   JoinResponse response;
+  response.retry_after_ms = static_cast<int>(pause.count());
   response.expected = static_cast<int>(gang.workers.size());
   response.present = static_cast<int>(
       std::count_if(gang.workers.begin(), gang.workers.end(),
@@ -489,6 +533,7 @@ void EndpointHandler::progress(const ProgressReport& report, const Caller& calle
       Gang& gang = gangs_.at(report.job);
       take_address(gang, gang.workers.at(report.slot), report);
       release(gang, replies, told);
+      note_waiting(gang);
     }
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
@@ -551,6 +596,7 @@ void EndpointHandler::set_gang(GangInfo gang) {
     send_back(gone, waiting(entry), replies);
     try_start(entry);
     release(entry, replies, told);
+    note_waiting(entry);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
   tell(told);
@@ -566,6 +612,7 @@ void EndpointHandler::remove_gang(const std::string& job) {
               refusal(404, "NotFound", "no gang of job \"" + job + "\" is expected now"), replies);
     workers_ -= found->second.workers.size();
     forget_pods(found->second.info);
+    waiting_.erase(job);
     gangs_.erase(found);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));

@@ -22,6 +22,14 @@ namespace muster::runtime {
 
 /// Longest time a join waits in the endpoint for the rest of its gang.
 inline constexpr milliseconds kJoinHold{250};
+/// Joins a second that the workers of all gangs together are asked for while they wait: each is a
+/// connection of its own with its handshake. Every gang has the same share, so that one of hundreds
+/// does not make a small one wait. The last worker may come just after the others were told to come
+/// again: the gang then begins so much later, and therefore nobody is asked to wait longer.
+inline constexpr int kJoinsPerSecond = 50;
+inline constexpr milliseconds kJoinPauseMost{4'000};
+/// For the way of the last answer, where some who start were told to come again later.
+inline constexpr milliseconds kBeginSlack{250};
 /// Posts a worker may send at once, and that it gets back each second.
 inline constexpr int kPostsPerSecond = 10;
 /// Reports a second that the workers of all jobs together are asked for: each is a connection of
@@ -29,6 +37,10 @@ inline constexpr int kPostsPerSecond = 10;
 /// nobody is asked to wait longer.
 inline constexpr int kReportsPerSecond = 500;
 inline constexpr milliseconds kReportPauseMost{15'000};
+
+/// After how long a worker is to ask again that has waited for kJoinHold: of `waiting` workers of
+/// one gang, where `gangs` (itself included) wait.
+milliseconds join_pause(std::size_t waiting, std::size_t gangs);
 
 /// Threads: any for every method. Callbacks and replies are called without the lock.
 class EndpointHandler {
@@ -71,6 +83,9 @@ class EndpointHandler {
     std::optional<JoinPeer> address;  ///< by its newest accepted join or report
     bool trains = false;              ///< it says itself that it is a member
     bool was_told = false;            ///< on_join was called for it
+    bool waits = false;               ///< it has asked, and was not told of a whole gang yet
+    bool begins_together = false;     ///< by its newest join
+    MonoTime away_until{};            ///< before that it does not ask again
     std::optional<Parked> parked;
     std::string pod_uid;
     double posts_left = kPostsPerSecond;
@@ -85,6 +100,8 @@ class EndpointHandler {
     /// endpoint did.
     std::string start_body;
     bool has_started = false;
+    /// When all who start the gang know that it is whole.
+    MonoTime begins_at{};
   };
   /// Whom to tell about, outside the lock.
   using Told = std::vector<std::pair<std::string, int>>;
@@ -110,16 +127,22 @@ class EndpointHandler {
   void park(Gang& gang, int slot, const http::Responder& respond, Replies& replies);
   void end_hold(const std::string& job, int slot, std::uint64_t id);
   /// The gang starts when every worker that starts it has joined.
-  static void try_start(Gang& gang);
+  void try_start(Gang& gang) const;
+  /// The answer to those who start `gang`, now.
+  http::Response start_answer(const Gang& gang) const;
   /// What a slot that has joined is answered now; nothing while it has to wait.
-  static std::optional<http::Response> answer_join(const Gang& gang, int slot);
-  /// Answers all parked joins of `gang` that need not wait any more.
-  static void release(Gang& gang, Replies& replies, Told& told);
+  std::optional<http::Response> answer_join(const Gang& gang, int slot) const;
+  /// Answers all parked joins of `gang` that need not wait any more. The lock is held.
+  void release(Gang& gang, Replies& replies, Told& told);
+  /// After how long who has waited for the rest of `gang` is to ask again. The lock is held.
+  milliseconds pause_of(const Gang& gang) const;
+  /// The lock is held.
+  void note_waiting(const Gang& gang);
   /// Answers all parked joins of `gang` with `response`.
   static void send_back(Gang& gang, const http::Response& response, Replies& replies);
   /// Takes over what a report says about where its sender is and whether it trains.
   static void take_address(Gang& gang, Worker& worker, const ProgressReport& report);
-  static http::Response waiting(const Gang& gang);
+  static http::Response waiting(const Gang& gang, milliseconds pause = milliseconds(0));
   void tell(const Told& told) const;
 
   WorkersEndpointOptions options_;
@@ -136,6 +159,7 @@ class EndpointHandler {
   std::map<std::string, Gang> gangs_;  ///< by job; guarded by mutex_
   std::size_t workers_ = 0;            ///< of all gangs; guarded by mutex_
   std::set<std::string> pod_uids_;     ///< of all gangs' pods; guarded by mutex_
+  std::set<std::string> waiting_;      ///< jobs of gangs with workers that wait; guarded by mutex_
   std::uint64_t next_id_ = 0;          ///< guarded by mutex_
   bool is_stopping_ = false;           ///< guarded by mutex_
 };

@@ -76,6 +76,7 @@ Result<Postman::Joined> Postman::join() {
   Rng jitter(options_.seed);
   milliseconds backoff = options_.backoff_first;
   Joined joined{options_.request, {}};
+  joined.request.begins_together = true;
   std::string last_failure = "the gang is incomplete";
   while (options_.clock->mono_now() < deadline) {
     Result<std::optional<JoinResponse>> answer = std::optional<JoinResponse>();
@@ -89,7 +90,8 @@ Result<Postman::Joined> Postman::join() {
     if (answer) answer = post_join(joined.request);
     if (answer && *answer && (*answer)->complete) {
       joined.response = std::move(**answer);
-      return joined;
+      if (wait(milliseconds(joined.response.begin_after_ms))) return joined;
+      return Error(ErrorCode::kAborted, "stopped before the gang was to begin");
     }
     if (!answer && answer.error().code() != ErrorCode::kUnavailable) return answer.error();
     milliseconds pause{0};

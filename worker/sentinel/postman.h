@@ -51,7 +51,8 @@ class Postman {
   Postman(const Postman&) = delete;
   Postman& operator=(const Postman&) = delete;
 
-  /// Readable once the join has ended, one way or the other, and when the witness has answered.
+  /// Readable once the join has ended, one way or the other (a whole gang's when it is to begin),
+  /// and when the witness has answered.
   int event_fd() const { return event_fd_; }
   /// The join's outcome once event_fd() is readable. Errors carry the exit code: a refusal, or the
   /// endpoint told nothing of the gang for the deadline (kPeerLost).

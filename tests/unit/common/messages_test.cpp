@@ -8,9 +8,13 @@ TEST_CASE("messages survive the wire") {
   const JoinRequest request{"default/digits", 3, 2,       "127.0.0.1", {4001, 4002},
                             "fp32-chain/1",   9, "node-3"};
   CHECK(dump_json(to_json(*parse_join_request(to_json(request)))) == dump_json(to_json(request)));
+  JoinRequest patient = request;
+  patient.begins_together = true;
+  CHECK(parse_join_request(to_json(patient))->begins_together);
 
   JoinResponse response;
   response.complete = true;
+  response.begin_after_ms = 4'250;
   response.peers = {{0, "a", {1}}, {1, "b", {2, 3}, 9, 2, "node-3"}};
   response.training = Json{{"seed", 7}};
   CHECK(dump_json(to_json(*parse_join_response(to_json(response)))) ==
@@ -63,13 +67,17 @@ TEST_CASE("of a report nothing is refused for its words") {
 TEST_CASE("what an older build does not say is not known") {
   Json join = to_json(JoinRequest{"default/digits", 0, 0, "h", {1}, "c"});
   join.erase("domain");
+  join.erase("beginsTogether");
   CHECK(parse_join_request(join)->domain.empty());
+  CHECK_FALSE(parse_join_request(join)->begins_together);
   JoinResponse response;
   response.complete = true;
   response.peers = {{0, "a", {1}, 9, 2, "node-3"}};
   Json answer = to_json(response);
   answer["peers"][0].erase("domain");
+  answer.erase("beginAfterMs");
   CHECK(parse_join_response(answer)->peers[0].domain.empty());
+  CHECK(parse_join_response(answer)->begin_after_ms == 0);
   ProgressReport report;
   report.job = "default/digits";
   report.changes = {{4, 17, "Lost", 1, "", 12, 30}};

@@ -101,6 +101,29 @@ TEST_CASE("a worker that is not yet known, too fast or early tries on, with its 
   CHECK(joined->request.host == "127.0.0.1");
 }
 
+TEST_CASE("a worker of a whole gang begins when it is told to, and says that it does") {
+  std::promise<bool> says;
+  PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+    JoinResponse response;
+    response.complete = true;
+    response.begin_after_ms = 60'000;
+    http::Response answer;
+    answer.body = dump_json(to_json(response));
+    says.set_value(parse_join_request(*parse_json(request.body))->begins_together);
+    respond(std::move(answer));
+  });
+  Postman postman(world.options());
+  CHECK(says.get_future().get());
+  pollfd ended{postman.event_fd(), POLLIN, 0};
+  // One that begins at once does so within this time.
+  CHECK(poll(&ended, 1, 100) == 0);
+  postman.finish(seconds(30));
+  const auto joined = postman.take_joined();
+  REQUIRE(joined);
+  REQUIRE_FALSE(*joined);
+  CHECK(joined->error().code() == ErrorCode::kAborted);
+}
+
 TEST_CASE("a worker joins over TLS, with the token as it is in its file at each post") {
   const http::TlsIdentity ca = test::authority();
   std::vector<std::string> tokens;
