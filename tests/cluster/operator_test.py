@@ -19,6 +19,8 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -149,6 +151,129 @@ def hello(name, count=2, **spec):
 
 def create(job, namespace="default"):
     PLANE.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(job))
+
+
+def master_of(case):
+    """A directory of an operator's CA and key, for the time of the test."""
+    master = tempfile.mkdtemp(prefix="muster-master-")
+    case.addCleanup(shutil.rmtree, master, ignore_errors=True)
+    Authority(master)
+    with open(f"{master}/master-key", "w", encoding="utf-8") as file:
+        file.write("5a" * 32)
+    return master
+
+
+class Flood:
+    """Hostile clients of a workers' endpoint, on threads, until they are ended or their time is over. What each kind of them was
+    refused is counted."""
+
+    CONNECTIONS = 300  # the endpoint lets 256 in
+    SLOW = 20
+    # By kind, the answers that are a refusal; of the others the end of the connection is one.
+    REFUSALS = {"made-up token": (401, 429, 503), "huge body": (413,), "huge header": (431,)}
+    KINDS = (*REFUSALS, "slow header", "silence")
+
+    def __init__(self, case, port):
+        self.port = port
+        self.context = ssl.create_default_context()
+        self.context.check_hostname = False
+        self.context.verify_mode = ssl.CERT_NONE
+        self.lock = threading.Lock()
+        self.refused, self.unexpected = collections.Counter(), []  # guarded by lock
+        self.over, self.until = threading.Event(), time.monotonic() + 10 * SECONDS
+        self.silent, self.slow = [], []  # each of its one thread
+        self.threads = [threading.Thread(target=self._go_on, args=(once,), daemon=True)
+                        for once in (self._posts, self._be_silent, self._be_slow)]
+        case.addCleanup(self.end)
+        for thread in self.threads:
+            thread.start()
+
+    def end(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join(SECONDS)
+        for connection in (*self.silent, *self.slow):
+            connection.close()
+
+    def wait_for_refusals(self, when):
+        """Of each kind some, from now on: all are at it."""
+        with self.lock:
+            before = self.refused.copy()
+
+        def has_more():
+            with self.lock:
+                return all(self.refused[kind] >= before[kind] + 5 for kind in self.KINDS)
+
+        wait_for(f"the flood is refused {when}", has_more, SECONDS)
+
+    def _go_on(self, once):
+        while not self.over.is_set() and time.monotonic() < self.until:
+            try:
+                once()
+            except (OSError, http.client.HTTPException):
+                self.over.wait(0.01)  # it has lost its connection to another one
+
+    def _count(self, kind):
+        with self.lock:
+            self.refused[kind] += 1
+
+    def _connect(self, text):
+        """A connection over TLS on which `text` was sent."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        try:
+            connection = self.context.wrap_socket(connection)
+            connection.sendall(text.encode())
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def _posts(self):
+        token = f"Authorization: Bearer made-up-{time.monotonic_ns()}\r\nContent-Length: 2\r\n\r\n{{}}"
+        body = f"Content-Length: {1 << 30}\r\n\r\n{'x' * 20_000}"
+        header = f"X-Huge: {'x' * 9_000}\r\n\r\n"
+        for kind, rest in zip(self.REFUSALS, (token, body, header)):
+            with self._connect(f"POST /v1/join HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{rest}") as connection:
+                answer = http.client.HTTPResponse(connection)
+                answer.begin()
+            if answer.status in self.REFUSALS[kind]:
+                self._count(kind)
+            else:
+                with self.lock:
+                    self.unexpected.append((kind, answer.status))
+
+    def _be_silent(self):
+        while len(self.silent) < self.CONNECTIONS and not self.over.is_set():
+            connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+            connection.setblocking(False)
+            self.silent.append(connection)
+        self.silent = self._keep_open(self.silent, "silence")
+        self.over.wait(0.05)
+
+    def _be_slow(self):
+        while len(self.slow) < self.SLOW and not self.over.is_set():
+            connection = self._connect("POST /v1/join HTTP/1.1\r\nX-Slow: ")
+            connection.setblocking(False)
+            self.slow.append(connection)
+        self.slow = self._keep_open(self.slow, "slow header", b"x")
+        self.over.wait(0.05)
+
+    def _keep_open(self, connections, kind, sent=b""):
+        """Those that the endpoint has left open."""
+        kept = []
+        for connection in connections:
+            try:
+                if sent:
+                    connection.send(sent)
+                connection.recv(1)  # an answer or the end: both are
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                kept.append(connection)
+                continue
+            except OSError:
+                pass
+            connection.close()
+            self._count(kind)
+        return kept
 
 
 class Replica:
@@ -423,11 +548,7 @@ class OperatorTest(unittest.TestCase):
         self.assertTrue(was_asked())
 
     def test_workers_join_over_tls_with_tokens_of_their_pods_at_any_replica(self):
-        master = tempfile.mkdtemp(prefix="muster-master-")
-        self.addCleanup(shutil.rmtree, master, ignore_errors=True)
-        Authority(master)
-        with open(f"{master}/master-key", "w", encoding="utf-8") as file:
-            file.write("5a" * 32)
+        master = master_of(self)
         leader = Replica(self, "a", f"--master-dir={master}", lease=TAKEN_OVER).wait_ready()
         standby = Replica(self, "b", f"--master-dir={master}", leads=False, lease=TAKEN_OVER).wait_ready()
         PLANE.kubectl("apply", "-f", f"{ROOT}/examples/digits-claim.yaml", "-f", f"{ROOT}/examples/digits.yaml")
@@ -467,6 +588,21 @@ class OperatorTest(unittest.TestCase):
         again = wait_for("both have joined again", lambda: whole(later), SECONDS)
         self.assertEqual(again["jobKey"], answer["jobKey"])
 
+    def test_jobs_are_decided_while_the_endpoint_is_flooded(self):
+        replica = Replica(self, "a", f"--master-dir={master_of(self)}").wait_ready()
+        flood = Flood(self, int(replica.line("started")["endpoint"].rsplit(":", 1)[1]))
+        flood.wait_for_refusals("before the jobs come")
+        names = [f"flooded-{number}" for number in range(10)]
+        for name in names:
+            create(hello(name))
+        for name in names:
+            gang(name, 2)
+            self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
+        flood.wait_for_refusals("after all of them have their pods")
+        self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
+        self.assertEqual(flood.unexpected, [])
+        self.assertEqual(len(audit(user=replica.user, resource="pods", verb="create", code=201)), 2 * len(names))
+
     def test_metrics_are_served_plainly_where_that_is_asked_for_and_else_to_who_may_read_them(self):
         plain = Replica(self, "a", "--metrics-secure=false", metrics="127.0.0.1:0").wait_ready()
         port = plain.line("metrics are served")["port"]
@@ -475,11 +611,7 @@ class OperatorTest(unittest.TestCase):
         self.assertIn('leader_election_master_status{name="%s"} 1' % self.lease, text)
         self.assertRegex(text, r'rest_client_requests_total\{[^}]*code="200"[^}]*method="GET"')
         self.assertRegex(text, r'muster_build_info\{[^}]*version="0\.1\.0"')
-        master = tempfile.mkdtemp(prefix="muster-master-")
-        self.addCleanup(shutil.rmtree, master, ignore_errors=True)
-        Authority(master)
-        with open(f"{master}/master-key", "w", encoding="utf-8") as file:
-            file.write("5a" * 32)
+        master = master_of(self)
         secure = Replica(self, "b", f"--master-dir={master}", metrics="127.0.0.1:0", leads=False).wait_ready()
         port = secure.line("metrics are served")["port"]
         context = ssl.create_default_context(cafile=f"{master}/ca.crt")
