@@ -1,13 +1,11 @@
 #include "operator/runtime/applier.h"
 
 #include <algorithm>
-#include <array>
 #include <thread>
 
 #include "common/contract.h"
 #include "common/log.h"
 #include "operator/core/words.h"
-#include "operator/runtime/fair_queue.h"
 #include "operator/runtime/retry.h"
 
 namespace muster::runtime {
@@ -247,35 +245,8 @@ class Run {
   ApplyDone done_;
 };
 
-/// What is done first when more is wanted than the API server takes: what users wait to see, then
-/// gangs that were begun, then new ones, then news of it all. So a burst of jobs flows through
-/// instead of every job waiting for the first step of all others. A job's next plan comes after
-/// this one, so nobody is overtaken for ever. Of what is equally urgent, namespaces take turns.
-enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
-constexpr std::size_t kUrgencies = 4;
-
-/// What waits and is equally urgent. Not all threads may make pods at once, so plans that do stand
-/// apart, and take turns with the rest.
-struct Waiting {
-  FairQueue<Work> making_pods, rest;
-  bool is_rest_next = false;
-};
-
 /// Plans whose events wait; those of further ones are lost.
 constexpr std::size_t kEventsMost = 4096;
-
-Urgency urgency_of(const core::Plan& plan) {
-  switch (plan.pass) {
-    case core::Pass::kObservation:
-    case core::Pass::kProgress:
-      return Urgency::kObservation;
-    case core::Pass::kNone:
-      return Urgency::kActions;
-    case core::Pass::kDecision:
-      break;
-  }
-  return Urgency::kDecision;
-}
 
 bool makes_pods(const Work& work) {
   return std::any_of(work.plan.actions.begin(), work.plan.actions.end(), [](const auto& action) {
@@ -298,17 +269,14 @@ Work split_events(Work& work) {
 class ThreadExecutor final : public Executor {
  public:
   ThreadExecutor(kube::ApiClient& client, Mailbox& mailbox, int threads)
-      : client_(client), mailbox_(mailbox), making_pods_most_(std::max(threads * 3 / 4, 1)) {
+      : client_(client), mailbox_(mailbox), turns_(threads) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   }
   ~ThreadExecutor() override { stop(); }
 
   void execute(Work work) override {
     const std::lock_guard lock(mutex_);
-    // Bounded by the number of jobs: the loop gives one work per job at a time.
-    const std::string namespace_name = work.key.namespace_name;
-    Waiting& waiting = waiting_of(urgency_of(work.plan));
-    (makes_pods(work) ? waiting.making_pods : waiting.rest).push(namespace_name, std::move(work));
+    turns_.push(std::move(work));
     news_.notify_one();
   }
 
@@ -316,10 +284,7 @@ class ThreadExecutor final : public Executor {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
-      for (Waiting& waiting : waiting_) {
-        waiting.making_pods.clear();
-        waiting.rest.clear();
-      }
+      turns_.clear();
       news_.notify_all();
     }
     for (auto& thread : threads_) {
@@ -328,13 +293,8 @@ class ThreadExecutor final : public Executor {
   }
 
  private:
-  struct Turn {
-    Work work;
-    bool is_news = false, makes_pods = false;
-  };
-
   void run() {
-    while (std::optional<Turn> turn = next_turn()) {
+    while (std::optional<WorkTurns::Turn> turn = next_turn()) {
       if (turn->is_news) {
         (void)apply(client_, turn->work, stopping_);  // Has told of what was lost.
         continue;
@@ -350,67 +310,96 @@ class ThreadExecutor final : public Executor {
   }
 
   /// Blocks: until there is something to do. Nothing: it ends.
-  std::optional<Turn> next_turn() {
+  std::optional<WorkTurns::Turn> next_turn() {
     std::unique_lock lock(mutex_);
-    FairQueue<Work>* queue = next_queue();
-    while (!stopping_ && queue == nullptr) {
-      news_.wait_for(lock, seconds(1));
-      queue = next_queue();
-    }
-    if (stopping_) return std::nullopt;
-    Turn turn{queue->pop(), queue == &waiting_of(Urgency::kEvents).rest};
-    turn.makes_pods = makes_pods(turn.work);
-    if (turn.makes_pods) ++making_pods_;
+    std::optional<WorkTurns::Turn> turn;
+    while (!stopping_ && !(turn = turns_.pop())) news_.wait_for(lock, seconds(1));
     return turn;
-  }
-
-  /// Where the next work is; nullptr: nowhere. The caller holds mutex_ and takes it.
-  FairQueue<Work>* next_queue() {
-    for (Waiting& waiting : waiting_) {
-      const bool may_make = making_pods_ < making_pods_most_ && !waiting.making_pods.empty();
-      if (!may_make && waiting.rest.empty()) continue;
-      const bool is_rest = !may_make || (waiting.is_rest_next && !waiting.rest.empty());
-      waiting.is_rest_next = !is_rest;
-      return is_rest ? &waiting.rest : &waiting.making_pods;
-    }
-    return nullptr;
   }
 
   void let_another_make_pods() {
     const std::lock_guard lock(mutex_);
-    --making_pods_;
+    turns_.let_another_make_pods();
     news_.notify_one();
   }
 
   void put_events(Work events) {
+    const std::string job = events.key.text();
     const std::lock_guard lock(mutex_);
-    auto& queue = waiting_of(Urgency::kEvents).rest;
-    if (queue.size() >= kEventsMost) {
-      log_warning("events were lost: too many wait", {{"job", events.key.text()}});
+    if (!turns_.push_news(std::move(events))) {
+      log_warning("events were lost: too many wait", {{"job", job}});
       return;
     }
-    const std::string namespace_name = events.key.namespace_name;
-    queue.push(namespace_name, std::move(events));
     news_.notify_one();
   }
 
-  /// The caller holds mutex_.
-  Waiting& waiting_of(Urgency urgency) { return waiting_.at(static_cast<std::size_t>(urgency)); }
-
   kube::ApiClient& client_;
   Mailbox& mailbox_;
-  /// A webhook that nobody answers for holds whoever makes a pod for half a minute, and decisions,
-  /// which come last, are not to wait for that.
-  const int making_pods_most_;
   std::mutex mutex_;
   std::condition_variable news_;
-  std::array<Waiting, kUrgencies> waiting_;  // guarded by mutex_
-  int making_pods_ = 0;                      // threads; guarded by mutex_
+  WorkTurns turns_;  // guarded by mutex_
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
 };
 
 }  // namespace
+
+WorkTurns::WorkTurns(int threads) : making_pods_most_(std::max(threads * 3 / 4, 1)) {}
+
+WorkTurns::Urgency WorkTurns::urgency_of(const core::Plan& plan) {
+  switch (plan.pass) {
+    case core::Pass::kObservation:
+    case core::Pass::kProgress:
+      return Urgency::kObservation;
+    case core::Pass::kNone:
+      return Urgency::kActions;
+    case core::Pass::kDecision:
+      break;
+  }
+  return Urgency::kDecision;
+}
+
+void WorkTurns::push(Work work) {
+  const std::string namespace_name = work.key.namespace_name;
+  Waiting& waiting = waiting_of(urgency_of(work.plan));
+  (makes_pods(work) ? waiting.making_pods : waiting.rest).push(namespace_name, std::move(work));
+}
+
+bool WorkTurns::push_news(Work events) {
+  FairQueue<Work>& queue = waiting_of(Urgency::kEvents).rest;
+  if (queue.size() >= kEventsMost) return false;
+  const std::string namespace_name = events.key.namespace_name;
+  queue.push(namespace_name, std::move(events));
+  return true;
+}
+
+std::optional<WorkTurns::Turn> WorkTurns::pop() {
+  FairQueue<Work>* queue = next_queue();
+  if (queue == nullptr) return std::nullopt;
+  Turn turn{queue->pop(), queue == &waiting_of(Urgency::kEvents).rest};
+  turn.makes_pods = makes_pods(turn.work);
+  if (turn.makes_pods) ++making_pods_;
+  return turn;
+}
+
+/// Where the next work is; nullptr: nowhere.
+FairQueue<Work>* WorkTurns::next_queue() {
+  for (Waiting& waiting : waiting_) {
+    const bool may_make = making_pods_ < making_pods_most_ && !waiting.making_pods.empty();
+    if (!may_make && waiting.rest.empty()) continue;
+    const bool is_rest = !may_make || (waiting.is_rest_next && !waiting.rest.empty());
+    waiting.is_rest_next = !is_rest;
+    return is_rest ? &waiting.rest : &waiting.making_pods;
+  }
+  return nullptr;
+}
+
+void WorkTurns::clear() {
+  for (Waiting& waiting : waiting_) {
+    waiting.making_pods.clear();
+    waiting.rest.clear();
+  }
+}
 
 ApplyDone apply(kube::ApiClient& client, const Work& work, const std::atomic<bool>& stopping) {
   Run run(client, work);

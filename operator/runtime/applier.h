@@ -2,14 +2,18 @@
 // that fails, unless that is a pod that may not be deleted. Decides nothing.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
 #include "operator/core/plan.h"
 #include "operator/kube/api_client.h"
+#include "operator/runtime/fair_queue.h"
 #include "operator/runtime/mailbox.h"
 
 namespace muster::runtime {
@@ -36,9 +40,53 @@ class Executor {
   virtual void stop() = 0;
 };
 
-/// Threads that outlive neither `client` nor `mailbox`. Observations go before other plans, and
-/// decisions last, and namespaces take turns; events are written after everything else, and are
-/// lost when it stops. Three of four threads at most make pods at a time.
+/// Work that waits, and what of it is next. First comes what users wait to see, then gangs that
+/// were begun, then new ones, then news of it all: so a burst of jobs flows through instead of
+/// every job waiting for the first step of all others. A job's next plan comes after this one, so
+/// nobody is overtaken for ever. Of what is equally urgent, namespaces take turns. Three of four
+/// threads at most make pods at a time. Threads: the caller's lock.
+class WorkTurns {
+ public:
+  /// Of one who carries work out.
+  struct Turn {
+    Work work;
+    bool is_news = false, makes_pods = false;
+  };
+
+  explicit WorkTurns(int threads);
+  /// Bounded by the number of jobs: the loop gives one work per job at a time.
+  void push(Work work);
+  /// Events that can wait. False: too many do, and these are lost.
+  bool push_news(Work events);
+  /// Nothing: there is nothing that may be done now.
+  std::optional<Turn> pop();
+  /// Of a turn that `makes_pods`, once: another may make some now.
+  void let_another_make_pods() { --making_pods_; }
+  void clear();
+
+ private:
+  enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
+  static constexpr std::size_t kUrgencies = 4;
+  /// What waits and is equally urgent. Not all threads may make pods at once, so plans that do
+  /// stand apart, and take turns with the rest.
+  struct Waiting {
+    FairQueue<Work> making_pods, rest;
+    bool is_rest_next = false;
+  };
+
+  static Urgency urgency_of(const core::Plan& plan);
+  FairQueue<Work>* next_queue();
+  Waiting& waiting_of(Urgency urgency) { return waiting_.at(static_cast<std::size_t>(urgency)); }
+
+  /// A webhook that nobody answers for holds whoever makes a pod for half a minute, and decisions,
+  /// which come last, are not to wait for that.
+  const int making_pods_most_;
+  int making_pods_ = 0;  ///< threads
+  std::array<Waiting, kUrgencies> waiting_;
+};
+
+/// Threads that outlive neither `client` nor `mailbox`, and take their work by WorkTurns. Events
+/// are lost when it stops.
 std::unique_ptr<Executor> make_thread_executor(kube::ApiClient& client, Mailbox& mailbox,
                                                int threads);
 

@@ -311,6 +311,10 @@ BREAKAGES = [
     Breakage("a kind that goes between two pages of its list comes without its first ones", PUMP, "  watcher_.give_up_list();\n", "",
              "test_kube"),
     # What is written
+    Breakage("a namespace has its turns until it wants no more", "operator/runtime/fair_queue.h",
+             "turns_.push_back(line->first);", "turns_.push_front(line->first);", "test_runtime"),
+    Breakage("the work of all namespaces waits in one line", APPLIER,
+             "  const std::string namespace_name = work.key.namespace_name;", "  const std::string namespace_name;", "test_runtime"),
     Breakage("pods that are long in coming hold up all decisions", APPLIER, "making_pods_most_(std::max(threads * 3 / 4, 1))",
              "making_pods_most_(threads)", "test_runtime"),
     Breakage("how long nobody has answered for a pod is not counted", LOOP, "is_late ? memory.handed_over_at : now_;",

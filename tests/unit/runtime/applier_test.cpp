@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <optional>
 
 #include "operator/core/words.h"
 #include "operator/embedded/api_server.h"
@@ -163,7 +166,7 @@ TEST_CASE_FIXTURE(Fixture, "what users wait to see goes first, news of it last")
 
 TEST_CASE("a namespace that wants much waits for itself; another's work is next but one") {
   FairQueue<std::string> queue;
-  for (int i = 0; i < 1000; ++i) queue.push("flood", "flood " + std::to_string(i));
+  for (int i = 0; i < 10'000; ++i) queue.push("flood", "flood " + std::to_string(i));
   CHECK(queue.pop() == "flood 0");
   queue.push("a", "a 0");
   queue.push("a", "a 1");
@@ -171,7 +174,7 @@ TEST_CASE("a namespace that wants much waits for itself; another's work is next 
   std::vector<std::string> order;
   for (int i = 0; i < 6; ++i) order.push_back(queue.pop());
   CHECK(order == std::vector<std::string>{"flood 1", "a 0", "b 0", "flood 2", "a 1", "flood 3"});
-  CHECK(queue.size() == 996);
+  CHECK(queue.size() == 9'996);
   // Who comes back later has no claim to the turns that it did not use.
   queue.push("a", "a 2");
   queue.push("a", "a 3");
@@ -183,6 +186,88 @@ TEST_CASE("a namespace that wants much waits for itself; another's work is next 
   queue.push("a", "a 4");
   CHECK(queue.pop() == "a 4");
   CHECK(queue.empty());
+}
+
+namespace {
+
+/// Sixteen threads, as an operator has, that carry out plans in virtual time: each write takes 10
+/// ms.
+class VirtualThreads {
+ public:
+  /// After how many ms a job of namespace "other" has its decision and its pods that comes at
+  /// `arrives`, where `flood` jobs of another namespace came at 0.
+  int wait_for_pods(int flood, int arrives) {
+    for (int i = 0; i < flood; ++i) turns_.push(work("flood", i, kDecide));
+    at(arrives, [this] { turns_.push(work("other", 0, kDecide)); });
+    while (!pods_made_) {
+      while (threads_ > 0) {
+        auto turn = turns_.pop();
+        if (!turn) break;
+        --threads_;
+        const int writes = static_cast<int>(turn->work.plan.actions.size());
+        at(now_ + kWriteMs * writes, [this, ended = *turn] { end(ended); });
+      }
+      REQUIRE_FALSE(later_.empty());
+      now_ = later_.begin()->first;
+      while (!later_.empty() && later_.begin()->first == now_) {
+        const auto happens = std::move(later_.begin()->second);
+        later_.erase(later_.begin());
+        happens();
+      }
+    }
+    return *pods_made_ - arrives;
+  }
+
+ private:
+  enum Step { kDecide, kMakePods, kObserve };
+  static constexpr int kWriteMs = 10;
+  static constexpr int kPodRunsAfterMs = 1'000;
+
+  /// What a job of two workers needs at each step. The uid says which one it is.
+  static Work work(const std::string& namespace_name, int number, Step step) {
+    const core::Action write = core::DeletePod{};  // as good as any other
+    Work made{{namespace_name, "j" + std::to_string(number)}, std::to_string(step), {}, "me"};
+    made.plan.pass = step == kDecide     ? core::Pass::kDecision
+                     : step == kMakePods ? core::Pass::kNone
+                                         : core::Pass::kObservation;
+    made.plan.actions = {write};
+    if (step == kMakePods) made.plan.actions = {write, core::CreatePod{}, core::CreatePod{}};
+    return made;
+  }
+
+  void at(int time, std::function<void()> happens) { later_.emplace(time, std::move(happens)); }
+
+  void end(const WorkTurns::Turn& turn) {
+    ++threads_;
+    if (turn.makes_pods) turns_.let_another_make_pods();
+    if (turn.is_news) return;
+    const std::string& namespace_name = turn.work.key.namespace_name;
+    const int number = std::stoi(turn.work.key.name.substr(1));
+    (void)turns_.push_news(work(namespace_name, number, kObserve));
+    const auto give = [=, this](Step step) { turns_.push(work(namespace_name, number, step)); };
+    if (turn.work.uid == std::to_string(kDecide)) give(kMakePods);
+    if (turn.work.uid != std::to_string(kMakePods)) return;
+    at(now_ + kPodRunsAfterMs, [give] { give(kObserve); });
+    if (namespace_name == "other") pods_made_ = now_;
+  }
+
+  WorkTurns turns_{16};
+  std::multimap<int, std::function<void()>> later_;
+  int threads_ = 16, now_ = 0;
+  std::optional<int> pods_made_;
+};
+
+}  // namespace
+
+TEST_CASE("beside 10,000 jobs of another namespace a job has its pods after twice its own time") {
+  const int alone = VirtualThreads().wait_for_pods(0, 0);
+  CHECK(alone == 40);
+  std::vector<int> arrivals{3'001};  // pods of the flood run by then, which is news of its own
+  for (int arrives = 0; arrives < 210; arrives += 7) arrivals.push_back(arrives);
+  for (const int arrives : arrivals) {
+    CAPTURE(arrives);
+    CHECK(VirtualThreads().wait_for_pods(10'000, arrives) <= 2 * alone);
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "one tenant's flood of jobs does not hold up another tenant's") {
