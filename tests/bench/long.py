@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Long runs that no test waits for: each stops by itself, prints what it has checked, and keeps that as JSON.
 
-    tests/bench/long.py starved|scaled|leaks|soak|seeds|recovery [--amount N] [--seed S] [--bin DIR] [--out FILE]
+    tests/bench/long.py starved|scaled|leaks|soak|seeds|recovery|operator [--amount N] [--seed S] [--bin DIR] [--out FILE]
 
     starved  600 s    a worker with a fifth of a processor and four threads: nobody is evicted (fault 12)
     scaled   300 s    1 to 16 workers, resized all the time under random kills, about every 5 s (fault 25)
@@ -9,8 +9,10 @@
     soak     86,400 s scaled for a day
     seeds    1,000,000 of the simulation of membership, from 10,000 on
     recovery 1,000,000 of the simulation of trainers, likewise
+    operator 60 min   jobs come and go, one a second, at an operator on a real kube-apiserver: its memory grows by less than
+                      1 MB an hour
 
---amount: so many seconds, faults or seeds instead. All but the last hold every step against an undisturbed run of one
+--amount: so many seconds, faults, seeds or minutes instead. The first four hold every step against an undisturbed run of one
 worker. Where anything does not hold the command fails, and the JSON says so.
 """
 
@@ -37,6 +39,7 @@ RUNS = {
                                    "--seeds"]),
     "recovery": (1_000_000, 1, None, ["BIN/../tests/recovery_seeds", "--first", "10000", "--threads", str(os.cpu_count()),
                                       "--seeds"]),
+    "operator": (60, 60, None, [sys.executable, os.path.join(ROOT, "tests", "bench", "operator_soak.py"), "BIN", "--minutes"]),
 }
 REST_SECONDS = 900
 LINES_KEPT = 60
@@ -63,7 +66,7 @@ def run(command, variables, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RUNS)
-    parser.add_argument("--amount", type=int, help="seconds, faults or seeds")
+    parser.add_argument("--amount", type=int, help="seconds, faults, seeds or minutes")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of all choices")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "bin"))
     parser.add_argument("--out", help="docs/benchmarks/DATE-NAME.json where it is not given")
