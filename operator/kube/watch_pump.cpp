@@ -1,6 +1,7 @@
 #include "operator/kube/watch_pump.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "common/log.h"
@@ -13,6 +14,11 @@ constexpr int kLinesAtOnce = 50;
 constexpr std::size_t kBytesAtOnce = std::size_t{256} << 10;
 /// How often it is looked whether a kind that is not there has come.
 constexpr seconds kLookForMissing{60};
+/// The same of one that may not be read, one pause after the other, and then the last: an API
+/// server that has just started forbids everything for a moment, and what it has is not to be taken
+/// for missing much longer than that.
+constexpr std::array kLookForForbidden{seconds(1),  seconds(2),  seconds(4), seconds(8),
+                                       seconds(15), seconds(30), seconds(60)};
 /// So long it is said of one that was there.
 constexpr seconds kMissingLeast{15};
 
@@ -60,6 +66,7 @@ bool WatchPump::is_missing(const Status& asked, bool was_there) {
   if (!options_.is_optional ||
       (!failed_with(ErrorCode::kNotFound) && !failed_with(ErrorCode::kForbidden))) {
     missing_since_.reset();
+    forbidden_ = 0;
     return false;
   }
   const MonoTime now = options_.clock->mono_now();
@@ -67,9 +74,16 @@ bool WatchPump::is_missing(const Status& asked, bool was_there) {
   return !was_there || now - *missing_since_ >= kMissingLeast;
 }
 
-void WatchPump::do_without() {
+void WatchPump::do_without(ErrorCode why) {
   using Type = WatchEvent::Type;
-  look_again_ = options_.clock->mono_now() + kLookForMissing;
+  seconds pause = kLookForMissing;
+  if (why == ErrorCode::kForbidden) {
+    pause = kLookForForbidden.at(forbidden_);
+    forbidden_ = std::min(forbidden_ + 1, kLookForForbidden.size() - 1);
+  } else {
+    forbidden_ = 0;
+  }
+  look_again_ = options_.clock->mono_now() + pause;
   // The pages that have come are not there any more either.
   watcher_.give_up_list();
   if (was_told_) return;
@@ -146,8 +160,9 @@ WatchPump::Did WatchPump::ask() {
     options.continue_token = list->continue_token;
     options.left_out = options_.watcher.left_out;
     auto page = options_.client->list(options_.kind, options);
-    if (is_missing(page ? Status() : Status(page.error()), false)) {
-      do_without();
+    const Status listed = page ? Status() : Status(page.error());
+    if (is_missing(listed, false)) {
+      do_without(listed.error().code());
       return Did::kWork;
     }
     was_told_ = false;
@@ -167,7 +182,7 @@ WatchPump::Did WatchPump::ask() {
   auto stream = options_.client->watch(options_.kind, options);
   const Status status = stream ? Status() : Status(stream.error());
   if (is_missing(status, !wanted.begins_with_list)) {
-    do_without();
+    do_without(status.error().code());
     return Did::kWork;
   }
   if (wanted.begins_with_list) was_told_ = false;

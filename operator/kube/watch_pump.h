@@ -2,6 +2,7 @@
 // and a simulation run the same code.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -57,7 +58,7 @@ class WatchPump {
   void deliver(std::vector<WatchEvent> events, std::size_t bytes = 0);
   void warn(const char* what, const Error& error) const;
   bool is_missing(const Status& asked, bool was_there);
-  void do_without();
+  void do_without(ErrorCode why);
   void tell_trouble();
   void set_stream(std::unique_ptr<HttpStream> stream);
 
@@ -65,6 +66,7 @@ class WatchPump {
   Watcher watcher_;
   std::optional<MonoTime> look_again_;     ///< of a kind that is not there
   std::optional<MonoTime> missing_since_;  ///< as the API server has said since then
+  std::size_t forbidden_ = 0;              ///< so often in a row it was not to be read, at most
   bool was_told_ = false;                  ///< that it is not
   std::int64_t told_relists_ = 0, told_bad_lines_ = 0;
   std::mutex mutex_;

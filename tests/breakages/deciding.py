@@ -308,6 +308,10 @@ BREAKAGES = [
     Breakage("who joins a gang stands in whatever rack", GANG_PLACE,
              "  if (together && is_known) beside = rooms.beside(beside, gang.required_level);\n", "  if (together && is_known) beside.clear();\n",
              "sim_seeds"),
+    Breakage("a kind that may not be read for a moment is missing for a minute", PUMP, "  if (why == ErrorCode::kForbidden) {",
+             "  if (why == ErrorCode::kInvalid) {", "test_kube"),
+    Breakage("a kind that may never be read is asked for every second", PUMP,
+             "    forbidden_ = std::min(forbidden_ + 1, kLookForForbidden.size() - 1);\n", "", "test_kube"),
     Breakage("a kind that goes between two pages of its list comes without its first ones", PUMP, "  watcher_.give_up_list();\n", "",
              "test_kube"),
     # What is written

@@ -79,10 +79,9 @@ struct LateKind final : kube::HttpTransport {
 
 using Events = std::vector<Event>;
 
-TEST_CASE("of a kind that is not there, or may not be read, the list is empty until it can be") {
+TEST_CASE("of a kind that is not there the list is empty until it is") {
   LateKind world;
   SUBCASE("nobody has installed it") { world.answer = 404; }
-  SUBCASE("the operator may not read it") { world.answer = 403; }
   SUBCASE("nor does the server stream lists") {
     world.answer = 404;
     world.streams_lists = false;
@@ -102,6 +101,52 @@ TEST_CASE("of a kind that is not there, or may not be read, the list is empty un
 
   world.install();
   world.clock.advance(seconds(60));
+  world.turn();
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone, Event::kInitStart,
+                             Event::kInitApply, Event::kInitDone});
+}
+
+TEST_CASE(
+    "of a kind that may not be read the list is empty at once, and it is asked for again soon") {
+  LateKind world;
+  world.answer = 403;
+  world.start(true);
+  world.turn();
+  CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone});
+  SUBCASE("an API server that had just started lets it be read a moment later") {
+    world.install();
+    world.clock.advance(seconds(1));
+  }
+  SUBCASE("ever more rarely, at least once a minute") {
+    const int asked = world.asked;
+    int times = 0;
+    for (const int pause : {1, 2, 4, 8, 15, 30, 60, 60}) {
+      CAPTURE(pause);
+      REQUIRE(world.pump->wake());
+      CHECK(*world.pump->wake() == world.clock.mono_now() + seconds(pause));
+      world.clock.advance(seconds(pause));
+      world.turn();
+      ++times;
+      CHECK(world.asked == asked + times);
+      CHECK(world.seen.size() == 2);
+    }
+    world.install();
+    world.clock.advance(seconds(60));
+  }
+  SUBCASE("soon again once something else was said") {
+    world.clock.advance(seconds(1));
+    world.turn();
+    world.answer = 404;
+    world.clock.advance(seconds(2));
+    world.turn();
+    CHECK(*world.pump->wake() == world.clock.mono_now() + seconds(60));
+    world.answer = 403;
+    world.clock.advance(seconds(60));
+    world.turn();
+    CHECK(*world.pump->wake() == world.clock.mono_now() + seconds(1));
+    world.install();
+    world.clock.advance(seconds(1));
+  }
   world.turn();
   CHECK(world.seen == Events{Event::kInitStart, Event::kInitDone, Event::kInitStart,
                              Event::kInitApply, Event::kInitDone});
