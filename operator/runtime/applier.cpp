@@ -314,6 +314,8 @@ class ThreadExecutor final : public Executor {
     std::unique_lock lock(mutex_);
     std::optional<WorkTurns::Turn> turn;
     while (!stopping_ && !(turn = turns_.pop())) news_.wait_for(lock, seconds(1));
+    // A decision may have waited for that.
+    if (turn && turn->makes_pods) news_.notify_one();
     return turn;
   }
 
@@ -374,24 +376,31 @@ bool WorkTurns::push_news(Work events) {
 }
 
 std::optional<WorkTurns::Turn> WorkTurns::pop() {
-  FairQueue<Work>* queue = next_queue();
-  if (queue == nullptr) return std::nullopt;
-  Turn turn{queue->pop(), queue == &waiting_of(Urgency::kEvents).rest};
-  turn.makes_pods = makes_pods(turn.work);
-  if (turn.makes_pods) ++making_pods_;
-  return turn;
+  for (const Urgency urgency : kByUrgency) {
+    Waiting& waiting = waiting_of(urgency);
+    const bool may_make = making_pods_ < making_pods_most_ && !waiting.making_pods.empty();
+    if (!may_make || waiting.is_rest_next) {
+      if (std::optional<Work> rest = pop_rest(urgency)) {
+        waiting.is_rest_next = false;
+        return Turn{*std::move(rest), urgency == Urgency::kEvents};
+      }
+    }
+    if (!may_make) continue;
+    waiting.is_rest_next = true;
+    ++making_pods_;
+    return Turn{waiting.making_pods.pop(), false, true};
+  }
+  return std::nullopt;
 }
 
-/// Where the next work is; nullptr: nowhere.
-FairQueue<Work>* WorkTurns::next_queue() {
-  for (Waiting& waiting : waiting_) {
-    const bool may_make = making_pods_ < making_pods_most_ && !waiting.making_pods.empty();
-    if (!may_make && waiting.rest.empty()) continue;
-    const bool is_rest = !may_make || (waiting.is_rest_next && !waiting.rest.empty());
-    waiting.is_rest_next = !is_rest;
-    return is_rest ? &waiting.rest : &waiting.making_pods;
-  }
-  return nullptr;
+/// What makes no pods. A decision from which pods are to follow waits while its namespace has
+/// enough of such plans: they have their pods whole, and those of a burst would fill the memory.
+std::optional<Work> WorkTurns::pop_rest(Urgency urgency) {
+  FairQueue<Work>& begun = waiting_of(Urgency::kActions).making_pods;
+  return waiting_of(urgency).rest.pop_if([&](const std::string& namespace_name) {
+    const auto* const line = begun.line(namespace_name);
+    return urgency != Urgency::kDecision || line == nullptr || line->size() < kPodPlansMost;
+  });
 }
 
 void WorkTurns::clear() {

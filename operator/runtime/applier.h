@@ -44,9 +44,13 @@ class Executor {
 /// were begun, then new ones, then news of it all: so a burst of jobs flows through instead of
 /// every job waiting for the first step of all others. A job's next plan comes after this one, so
 /// nobody is overtaken for ever. Of what is equally urgent, namespaces take turns. Three of four
-/// threads at most make pods at a time. Threads: the caller's lock.
+/// threads at most make pods at a time, and the others do not decide further ahead than
+/// kPodPlansMost. Threads: the caller's lock.
 class WorkTurns {
  public:
+  /// Plans of one namespace that make pods and wait; while there are as many, its decisions wait.
+  static constexpr std::size_t kPodPlansMost = 16;
+
   /// Of one who carries work out.
   struct Turn {
     Work work;
@@ -66,7 +70,8 @@ class WorkTurns {
 
  private:
   enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
-  static constexpr std::size_t kUrgencies = 4;
+  static constexpr std::array kByUrgency{Urgency::kObservation, Urgency::kActions,
+                                         Urgency::kDecision, Urgency::kEvents};
   /// What waits and is equally urgent. Not all threads may make pods at once, so plans that do
   /// stand apart, and take turns with the rest.
   struct Waiting {
@@ -75,14 +80,14 @@ class WorkTurns {
   };
 
   static Urgency urgency_of(const core::Plan& plan);
-  FairQueue<Work>* next_queue();
+  std::optional<Work> pop_rest(Urgency urgency);
   Waiting& waiting_of(Urgency urgency) { return waiting_.at(static_cast<std::size_t>(urgency)); }
 
   /// A webhook that nobody answers for holds whoever makes a pod for half a minute, and decisions,
   /// which come last, are not to wait for that.
   const int making_pods_most_;
   int making_pods_ = 0;  ///< threads
-  std::array<Waiting, kUrgencies> waiting_;
+  std::array<Waiting, kByUrgency.size()> waiting_;
 };
 
 /// Threads that outlive neither `client` nor `mailbox`, and take their work by WorkTurns. Events

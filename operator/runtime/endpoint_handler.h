@@ -26,7 +26,7 @@ inline constexpr milliseconds kJoinHold{250};
 /// connection of its own with its handshake. Every gang has the same share, so that one of hundreds
 /// does not make a small one wait. The last worker may come just after the others were told to come
 /// again: the gang then begins so much later, and therefore nobody is asked to wait longer.
-inline constexpr int kJoinsPerSecond = 50;
+inline constexpr int kJoinsPerSecond = 200;
 inline constexpr milliseconds kJoinPauseMost{4'000};
 /// For the way of the last answer, where some who start were told to come again later.
 inline constexpr milliseconds kBeginSlack{250};

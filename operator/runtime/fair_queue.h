@@ -24,18 +24,13 @@ class FairQueue {
     ++size_;
   }
   /// Of a queue that is not empty.
-  T pop() {
-    const auto line = lines_.find(turns_.front());
-    turns_.pop_front();
-    T one = std::move(line->second.front());
-    line->second.pop_front();
-    --size_;
-    if (line->second.empty()) {
-      lines_.erase(line);
-    } else {
-      turns_.push_back(line->first);
-    }
-    return one;
+  T pop() { return pop(turns_.begin()); }
+  /// The next of a line that `may` go on; nothing where there is none.
+  template <typename May>
+  std::optional<T> pop_if(const May& may) {
+    const auto turn = std::find_if(turns_.begin(), turns_.end(), may);
+    if (turn == turns_.end()) return std::nullopt;
+    return pop(turn);
   }
   /// The last of the longest line, in which more than `least` wait (1 or more); nothing where there
   /// is none.
@@ -63,8 +58,24 @@ class FairQueue {
   }
 
  private:
+  using Turns = std::deque<std::string>;
+
+  T pop(typename Turns::iterator turn) {
+    const auto line = lines_.find(*turn);
+    turns_.erase(turn);
+    T one = std::move(line->second.front());
+    line->second.pop_front();
+    --size_;
+    if (line->second.empty()) {
+      lines_.erase(line);
+    } else {
+      turns_.push_back(line->first);
+    }
+    return one;
+  }
+
   std::map<std::string, std::deque<T>> lines_;  ///< none is empty
-  std::deque<std::string> turns_;               ///< whose turn is next; each line once
+  Turns turns_;                                 ///< whose turn is next; each line once
   std::size_t size_ = 0;
 };
 

@@ -460,21 +460,21 @@ TEST_CASE("the more workers there are, the more rarely each is asked to report")
   CHECK(wished() == 8000);
 }
 
-TEST_CASE("workers that wait ask some fifty times a second, of any number, and each gang alike") {
+TEST_CASE("workers that wait ask some two hundred times a second, of any number, and each gang alike") {
   CHECK(join_pause(1, 1) == milliseconds(0));
-  CHECK(join_pause(12, 1) == milliseconds(0));
-  CHECK(join_pause(13, 1) == milliseconds(10));
-  CHECK(join_pause(100, 1) == milliseconds(1'750));
+  CHECK(join_pause(50, 1) == milliseconds(0));
+  CHECK(join_pause(51, 1) == milliseconds(5));
+  CHECK(join_pause(400, 1) == milliseconds(1'750));
   // Beside one of hundreds a small one asks as if it were alone.
   CHECK(join_pause(4, 2) == milliseconds(0));
-  CHECK(join_pause(100, 2) == milliseconds(3'750));
-  CHECK(join_pause(4, 10) == milliseconds(550));
-  for (const std::size_t waiting : {4'000U, 400U}) {
+  CHECK(join_pause(400, 2) == milliseconds(3'750));
+  CHECK(join_pause(16, 10) == milliseconds(550));
+  for (const std::size_t waiting : {4'000U, 1'000U}) {
     CHECK(join_pause(waiting, 1) == kJoinPauseMost);
     CHECK(join_pause(waiting, 100'000) == kJoinPauseMost);
   }
   for (std::size_t gangs = 1; gangs <= 20; ++gangs) {
-    for (std::size_t waiting = 1; waiting <= 300; ++waiting) {
+    for (std::size_t waiting = 1; waiting <= 900; ++waiting) {
       CAPTURE(gangs);
       CAPTURE(waiting);
       const milliseconds pause = join_pause(waiting, gangs);
@@ -521,15 +521,15 @@ struct Gathering {
 
 TEST_CASE("the more of a gang wait, the more rarely each asks, and small gangs do not pay for it") {
   Gathering gathering;
-  gathering.world.handler.set_gang(gang(101));
-  CHECK(gathering.told_to_wait(12) == 0);
-  CHECK(gathering.told_to_wait(100) == 1'750);
+  gathering.world.handler.set_gang(gang(401));
+  CHECK(gathering.told_to_wait(50) == 0);
+  CHECK(gathering.told_to_wait(400) == 1'750);
   GangInfo small = gang(5);
   small.job = "ns/small";
   gathering.world.handler.set_gang(small);
   CHECK(gathering.told_to_wait(4, "ns/small") == 0);
   gathering.world.clock.advance(seconds(1));
-  CHECK(gathering.told_to_wait(100) == 3'750);
+  CHECK(gathering.told_to_wait(400) == 3'750);
   gathering.world.clock.advance(seconds(4));
   SUBCASE("who waits no more is not counted: its gang is gone") {
     gathering.world.handler.remove_gang("ns/small");
@@ -541,26 +541,26 @@ TEST_CASE("the more of a gang wait, the more rarely each asks, and small gangs d
     small.attempt_of_slot = gang(5, 1).attempt_of_slot;
     gathering.world.handler.set_gang(small);
   }
-  CHECK(gathering.told_to_wait(100) == 1'750);
+  CHECK(gathering.told_to_wait(400) == 1'750);
 }
 
 TEST_CASE("a gang begins when those who were told to wait have heard that it is whole") {
   Gathering gathering;
-  gathering.world.handler.set_gang(gang(101));
-  REQUIRE(gathering.told_to_wait(100) == 1'750);
+  gathering.world.handler.set_gang(gang(401));
+  REQUIRE(gathering.told_to_wait(400) == 1'750);
   gathering.world.clock.advance(milliseconds(1'000));
   const auto parked = gathering.join(7);
   CHECK_FALSE(parked->has_value());
-  const auto last = gathering.join(100);
+  const auto last = gathering.join(400);
   const int left = static_cast<int>((milliseconds(750) + kBeginSlack).count());
   CHECK(response_of(last).complete);
   CHECK(response_of(last).begin_after_ms == left);
   CHECK((*parked)->body == (*last)->body);
   gathering.world.clock.advance(milliseconds(750));
-  for (int slot = 0; slot < 100; ++slot) {
+  for (int slot = 0; slot < 400; ++slot) {
     const JoinResponse response = response_of(gathering.join(slot));
     CHECK(response.complete);
-    CHECK(response.peers.size() == 101);
+    CHECK(response.peers.size() == 401);
     CHECK(response.begin_after_ms == kBeginSlack.count());
   }
   gathering.world.clock.advance(kBeginSlack);
@@ -569,11 +569,11 @@ TEST_CASE("a gang begins when those who were told to wait have heard that it is 
 
 TEST_CASE("a gang whose workers have all come back begins at once") {
   Gathering gathering;
-  gathering.world.handler.set_gang(gang(101));
-  REQUIRE(gathering.told_to_wait(100) == 1'750);
+  gathering.world.handler.set_gang(gang(401));
+  REQUIRE(gathering.told_to_wait(400) == 1'750);
   gathering.world.clock.advance(milliseconds(1'750));
   std::vector<HandlerWorld::Answer> answers;
-  for (int slot = 0; slot <= 100; ++slot) answers.push_back(gathering.join(slot));
+  for (int slot = 0; slot <= 400; ++slot) answers.push_back(gathering.join(slot));
   for (const auto& answer : answers) {
     CHECK(response_of(answer).complete);
     CHECK(response_of(answer).begin_after_ms == 0);
@@ -582,9 +582,9 @@ TEST_CASE("a gang whose workers have all come back begins at once") {
 
 TEST_CASE("where one would begin before the others nobody is told to wait") {
   Gathering gathering;
-  gathering.world.handler.set_gang(gang(101));
-  const auto older = gathering.join(100, "ns/job", false);
-  CHECK(gathering.told_to_wait(99) == 0);
+  gathering.world.handler.set_gang(gang(401));
+  const auto older = gathering.join(400, "ns/job", false);
+  CHECK(gathering.told_to_wait(399) == 0);
   CHECK(response_of(older).retry_after_ms == 0);
 }
 
