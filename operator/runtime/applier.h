@@ -49,7 +49,7 @@ class Executor {
 class WorkTurns {
  public:
   /// Plans of one namespace that make pods and wait; while there are as many, its decisions wait.
-  static constexpr std::size_t kPodPlansMost = 16;
+  static constexpr std::size_t kPodPlansMost = 8;
 
   /// Of one who carries work out.
   struct Turn {
