@@ -1,10 +1,14 @@
 """Attacks by tenants (A) and workers (B) that the API server itself refuses, numbered as in issue 4: S1 to S17."""
 
 import concurrent.futures
+import functools
+import os
 import unittest
 
+import yaml
+
 from refusals_operator import RESTRICTED
-from refusals_world import job, shared, training
+from refusals_world import ROOT, job, shared, training
 
 FLOOD = 1000
 QUOTA = 20
@@ -12,8 +16,8 @@ ABSENT = [  # S1, S2, S10: what a job's author might wish for and can never say
     "securityContext", "podSecurityContext", "hostPID", "hostIPC", "hostUsers", "hostAliases", "nodeName",
     "sidecars", "ephemeralContainers", "containers", "template", "podTemplate", "podSpecPatch",
     "automountServiceAccountToken", "shareProcessNamespace", "dnsConfig", "lifecycle", "livenessProbe",
-    "annotations", "labels", "namespace", "privileged", "runAsUser", "capabilities", "procMount", "sysctls", "hostname",
-    "overhead", "priority", "setHostnameAsFQDN", "volumeDevices", "envFrom", "workingDir", "stdin"]
+    "annotations", "labels", "namespace", "privileged", "capabilities", "procMount", "sysctls", "hostname",
+    "overhead", "priority", "setHostnameAsFQDN", "volumeDevices", "workingDir", "stdin"]
 IN_CONTAINERS = ["securityContext", "ports", "lifecycle", "livenessProbe", "volumeDevices", "stdin", "resizePolicy"]
 VOLUMES = ["hostPath", "nfs", "iscsi", "csi", "projected", "downwardAPI", "flexVolume", "gitRepo", "ephemeral", "image"]
 # A name is that of an object of the job's own namespace, and nothing that leads elsewhere.
@@ -44,6 +48,20 @@ def references():
         serviceAccountName="default" if value == "x" else value)
 
 
+@functools.cache
+def schema():
+    with open(os.path.join(ROOT, "crds/trainingjob.yaml"), encoding="utf-8") as file:
+        return yaml.safe_load(file)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def fields_at(path):
+    """The names that the definition gives to fields there, below spec.worker; a number is a place in a list."""
+    at = schema()
+    for step in ("spec", "worker", *path):
+        at = at["items"] if isinstance(step, int) else at["properties"][step]
+    return set(at["properties"])
+
+
 class Attacks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -54,6 +72,8 @@ class Attacks(unittest.TestCase):
 
     def absent(self, body, *path):
         """The field does not exist: strict validation says so, and without it nothing of it is stored."""
+        # Of a field that exists a value of the wrong type is refused, too: that would show nothing.
+        self.assertNotIn(path[-1], fields_at(path[:-1]))
         code, answer = self.post(body)
         self.assertEqual(code, 400, answer)
         self.assertIn("unknown field", answer)
@@ -85,6 +105,15 @@ class Attacks(unittest.TestCase):
             self.absent(job(ports=[{"name": "p", "containerPort": 80, port: 80}]), "ports", 0, port)
         self.absent(job(volumes=[{"name": "v", "emptyDir": {}}], volumeMounts=[
             {"name": "v", "mountPath": "/d", "mountPropagation": "Bidirectional"}]), "volumeMounts", 0, "mountPropagation")
+
+    def test_s1_nobody_is_root(self):
+        for field, value, where in (("runAsUser", 0, ""), ("runAsGroup", 0, ""), ("fsGroup", 0, ""),
+                                    ("supplementalGroups", [2000, 0], "[1]")):
+            with self.subTest(field=field):
+                code, answer = self.post(job(**{field: value}))
+                self.assertEqual(code, 422, answer)
+                self.assertIn(f"spec.worker.{field}{where}", answer)
+                self.assertIn("greater than or equal to 1", answer)
 
     def test_s1_nor_can_the_pod_be_made_without_a_job(self):
         bad = {"metadata": {"name": "p"}, "spec": {"hostPID": True, "containers": [
