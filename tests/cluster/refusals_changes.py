@@ -14,8 +14,9 @@ from refusals_world import job, training
 Change = collections.namedtuple("Change", "number what body patch words status first path", defaults=((), ""))
 
 STARTED = {"membershipEpoch": 1}
-ENDED = {**STARTED, "conditions": [{"type": "Complete", "status": "True", "reason": "Completed",
-                                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+OVER = {kind: {**STARTED, "conditions": [{"type": kind, "status": "True", "reason": reason,
+                                          "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+        for kind, reason in (("Complete", "Completed"), ("Failed", "WorkerFailed"))}
 NEVER, LATER = "cannot change; delete the job", "set suspend to true first"
 SUSPENDED = {"suspend": True}
 
@@ -107,8 +108,11 @@ def split():
 def ended():
     """Case 28: a job that has ended may be edited in vain; the operator's part is tested with the operator."""
     body = job("ended")
-    return [Change(28, "another image", body, {"worker": {"image": "b"}}, ["spec", LATER], ENDED),
-            Change(28, "suspended when it has ended", body, SUSPENDED, [], ENDED)]
+    rows = []
+    for kind, status in OVER.items():
+        rows += [Change(28, f"another image of one that is {kind}", body, {"worker": {"image": "b"}}, ["spec", LATER], status),
+                 Change(28, f"one that is {kind} suspended", body, SUSPENDED, [], status)]
+    return rows
 
 
 CHANGES = [*trained(), *ranges(), *split(), *ended()]

@@ -511,6 +511,9 @@ TAKEN = [
     Case(17, "min without max", job(count=2, min=1), ["worker.count", 2], 201),   # both default to count
     Case(17, "max without min", job(count=2, max=3), ["worker.count", 2], 201),
     Case(23, "no second to live after the end", job(spec={"ttlSecondsAfterFinished": 0}), ["worker.count", 1], 201),
+    # 0 is a wish like others: the gang starts again within a second, and the first failure that counts is the last.
+    Case(23, "no wait before a restart", job(spec={"restart": {"backoffSeconds": 0}}), ["restart.backoffSeconds", 0], 201),
+    Case(23, "no restart after a failure", job(spec={"restart": {"maxRestarts": 0}}), ["restart.maxRestarts", 0], 201),
     Case(6, "the longest image", job(image="a" * 255 + DIGEST), ["worker.count", 1], 201),
     Case(6, "an image of a registry", job(image="Registry.example.com:5000/a/b_c--d.e:V1.0" + DIGEST), ["worker.count", 1], 201),
     Case(15, "49,152 characters", job(command=["a"], args=["a" * 8192] * 5 + ["a" * 8191]), ["worker.count", 1], 201),
@@ -540,7 +543,8 @@ ELSEWHERE = {
     26: ["Changes.test_26_what_cannot_change_once_a_job_has_trained"],
     27: ["Changes.test_27_a_running_job_stays_within_its_range"],
     28: ["Changes.test_28_a_job_that_has_ended_or_is_going_may_be_edited_in_vain",
-         "OnlyTheOperatorKnows.test_28_a_job_that_has_ended_stays_ended"],
+         "OnlyTheOperatorKnows.test_28_a_job_that_has_ended_stays_ended",
+         "OnlyTheOperatorKnows.test_28_a_job_that_is_going_is_suspended_in_vain"],
     30: ["OnlyTheOperatorKnows.test_30_foreign_finalizers_and_owners_are_none_of_its_business"],
 }
 

@@ -186,6 +186,28 @@ class OnlyTheOperatorKnows(WithOperator):
         self.assertEqual(self.world.condition("team-a", name, "Complete")["status"], "True")
         self.assertNotEqual(self.world.condition("team-a", name, "Suspended").get("status"), "True")
 
+    def test_28_a_job_that_is_going_is_suspended_in_vain(self):
+        body = small("going")
+        body["metadata"]["finalizers"] = ["example.com/keep"]
+        name = self.make(body)
+        path = self.world.jobs("team-a", name)
+        try:
+            (pod,) = self.world.wait_pods("team-a", name, 1)
+            self.world.run_pod(pod)
+            self.world.wait_condition("team-a", name, "Running", "True")
+            self.world.made("DELETE", path, user="alice")
+            status = self.world.made("GET", path)["status"]
+            for wish in (True, False):
+                self.world.made("PATCH", path, {"spec": {"suspend": wish}}, "alice", MERGE)
+                # The operator has had time for a whole other job.
+                self.others_are_undisturbed()
+                (left,) = self.world.pods_of("team-a", name)
+                self.assertEqual(left["metadata"]["uid"], pod["metadata"]["uid"])
+                self.assertNotIn("deletionTimestamp", left["metadata"])
+                self.assertEqual(self.world.made("GET", path)["status"], status)
+        finally:  # else nobody after this test finds the namespace empty
+            self.world.patch(path, {"metadata": {"finalizers": None}})
+
     def test_30_foreign_finalizers_and_owners_are_none_of_its_business(self):
         body = small("foreign")
         body["metadata"]["finalizers"] = ["example.com/keep"]
