@@ -532,6 +532,10 @@ BREAKAGES = [
              "if (one.resources.gpus == 0) set_env(env, kVisibleGpus, \"void\");", "", "test_api"),
     Breakage("an init container has more GPUs than its worker", "operator/api/init_containers.cpp",
              "if (amounts.gpus > worker.gpus) {", "if (amounts.gpus > 64) {", "test_api"),
+    Breakage("what belongs to a job is kept from going until the operator lets it", "operator/api/object_meta.cpp",
+             "    json[\"ownerReferences\"].push_back(std::move(reference));\n",
+             "    json[\"ownerReferences\"].push_back(std::move(reference));\n"
+             "    json[\"finalizers\"] = Json::array({\"muster.dev/kept\"});\n", "test_sim"),
     Breakage("an init container is not hardened", "operator/api/restricted_pod.cpp",
              "    MUSTER_RETURN_IF_ERROR(check_container(first[i], path, false));\n", "", "test_api"),
     Breakage("a replacement comes to the node that has turned the one before away", "operator/core/reconcile.cpp",

@@ -298,9 +298,17 @@ class Replica:
             self.wait_leading()
 
     def kill(self):
+        """Its log is read to the end, too: whoever collects logs takes each line for an object."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(SECONDS)
+        with open(self.log, encoding="utf-8") as file:
+            lines = [line for line in file if line.endswith("\n")]  # the kill may have cut the last one
+        for line in lines:
+            try:
+                self.case.assertLessEqual({"time", "level", "message"}, set(json.loads(line)), line)
+            except ValueError:
+                self.case.fail(f"{self.name} logged what is not JSON: {line}")
 
     def _check(self):
         if self.process.poll() is not None:
@@ -399,6 +407,7 @@ class OperatorTest(unittest.TestCase):
             self.assertTrue(meta["name"].endswith(f"-{slot}-0"), meta["name"])
             self.assertEqual(meta["ownerReferences"][0]["kind"], "TrainingJob")
             self.assertEqual(meta["ownerReferences"][0]["uid"], done["metadata"]["uid"])
+            self.assertNotIn("finalizers", meta)
             self.assertEqual(spec["restartPolicy"], "Never")
             self.assertEqual(spec["hostname"], meta["name"])
             terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -412,6 +421,9 @@ class OperatorTest(unittest.TestCase):
         service = get("service", pods[0]["spec"]["subdomain"])
         self.assertEqual(service["spec"]["clusterIP"], "None")
         self.assertTrue(service["spec"]["publishNotReadyAddresses"])
+        # Whatever becomes of the operator, nothing of a job waits for it to be gone.
+        self.assertNotIn("finalizers", service["metadata"])
+        self.assertNotIn("finalizers", done["metadata"])
 
         # The cost of a life, and what it is made of.
         mine = {"user": replica.user}
@@ -450,6 +462,12 @@ class OperatorTest(unittest.TestCase):
         self.run_gang("other", 1)
         self.assertEqual(get("trainingjob", "whole")["metadata"]["resourceVersion"], version)
         self.assertEqual(lists(), before, "lists after the start")
+        # What an autoscaler asks the API server for: of all pods that are there, those of this gang.
+        scale = json.loads(PLANE.kubectl("get", "--raw", "/apis/muster.dev/v1alpha1/namespaces/default/trainingjobs/whole/scale"))
+        self.assertEqual(scale["status"]["selector"], f"muster.dev/job-uid={done['metadata']['uid']}")
+        selected = PLANE.kubectl_json("get", "pods", "--all-namespaces", "-l", scale["status"]["selector"])["items"]
+        self.assertEqual({pod["metadata"]["uid"] for pod in selected}, {pod["metadata"]["uid"] for pod in pods})
+        self.assertEqual(len(pods_of("other")), 1)
 
     def test_what_stands_deep_in_anybodys_pod_makes_the_operator_blind_to_no_other(self):
         PLANE.kubectl("create", "namespace", "stranger")
@@ -631,7 +649,19 @@ class OperatorTest(unittest.TestCase):
         second.signal(signal.SIGTERM)
         self.assertEqual(second.exit_code(), 0)
         self.assertEqual(self.holder(), "")
-        self.assertTrue(all("time" in line and "level" in line for line in first.lines()))
+
+    def test_an_operator_that_may_list_nothing_is_alive_and_not_ready(self):
+        replica = Replica(self, "a", "--leader-elect=false", leads=False, kubeconfig=PLANE.user("nobody"))
+
+        def refused():
+            return {line.get("kind") for line in replica.lines() if "forbidden" in line.get("error", "")}
+
+        wait_for("all three are refused", lambda: {"TrainingJob", "Pod", "Node"} <= refused(), SECONDS)
+        self.assertEqual(replica.health("/readyz"), (500, "jobs, pods and nodes are not listed yet\n"))
+        self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
+        PLANE.kubectl("create", "clusterrolebinding", "nobody", "--clusterrole=cluster-admin", "--user=nobody")
+        self.addCleanup(PLANE.kubectl, "delete", "clusterrolebinding", "nobody")
+        replica.wait_ready()
 
     def test_a_standby_takes_over_from_a_leader_that_was_killed(self):
         first = Replica(self, "a", lease=TAKEN_OVER).wait_ready()

@@ -300,6 +300,12 @@ class Operator:
 
     def __exit__(self, *_):
         self.daemon.stop(20)
+        # Whatever strangers have put into words: each line is an object. A last one without an end was cut by a kill.
+        for line in self.log().split("\n")[:-1]:
+            try:
+                json.loads(line)
+            except ValueError:
+                raise ClusterError(f"the operator logged what is not JSON: {line}") from None
 
     def alive(self):
         return self.daemon.alive()

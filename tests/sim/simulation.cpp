@@ -292,6 +292,8 @@ class Simulation {
     }
     auto body = parse_json(request.body);
     if (!body) return name + " has no body";
+    static const Json::json_pointer kFinalizers("/metadata/finalizers");
+    if (body->contains(kFinalizers)) return name + " keeps an object from going";
     if (name == "create pods") return judge_pod(*body);
     if (name.ends_with("poddisruptionbudgets")) return judge_budget(request, *body);
     if (name == "patch events") return judge_repeat(*body);
