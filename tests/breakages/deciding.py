@@ -538,6 +538,8 @@ BREAKAGES = [
              "    json[\"finalizers\"] = Json::array({\"muster.dev/kept\"});\n", "test_sim"),
     Breakage("an init container is not hardened", "operator/api/restricted_pod.cpp",
              "    MUSTER_RETURN_IF_ERROR(check_container(first[i], path, false));\n", "", "test_api"),
+    Breakage("an autoscaler is not told which pods are the job's", "operator/core/reconcile.cpp",
+             "  status.selector = api::pod_selector(job);\n", "", "test_core"),
     Breakage("a replacement comes to the node that has turned the one before away", "operator/core/reconcile.cpp",
              "      leave_out(plan.avoid, node, attempt);\n", "", "test_core"),
     Breakage("a node that turned a worker away is left out for as long as nobody takes its place", "operator/runtime/avoided_nodes.cpp",

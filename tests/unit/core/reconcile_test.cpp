@@ -23,6 +23,7 @@ TEST_CASE("a job that fits is placed by a decision that does nothing else") {
   CHECK(status.placement == std::vector<api::SlotPlacement>{{0, 0, "n", ""}, {1, 0, "n", ""}});
   CHECK(status.target_workers == 2);
   CHECK(status.workers == "0/2");
+  CHECK(status.selector == "muster.dev/job-uid=" + job.snapshot().job.meta.uid);
   CHECK(status.start_time == kNow);
   CHECK(status.is_true("Admitted"));
   CHECK(status.condition("Admitted")->observed_generation == 1);
