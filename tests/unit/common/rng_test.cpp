@@ -3,6 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <iostream>
+#include <sstream>
+
+#include "tests/seeds.h"
 
 using namespace muster;
 
@@ -35,4 +39,22 @@ TEST_CASE("below() reaches every value of its range and no other") {
   std::array<int, 3> seen{};
   for (int i = 0; i < 300; ++i) ++seen.at(rng.below(3));
   CHECK(*std::min_element(seen.begin(), seen.end()) > 50);
+}
+
+TEST_CASE("a seed that failed is told with the command that runs it alone") {
+  std::ostringstream said;
+  std::streambuf* const before = std::cout.rdbuf(said.rdbuf());
+  test::tell_failed("bin/sim_seeds", {{7, "a pod twice"}, {12, "a lost model"}});
+  std::cout.rdbuf(before);
+  CHECK(said.str() ==
+        "FAILED seed 7: a pod twice\n  again with: bin/sim_seeds --seed 7\n"
+        "FAILED seed 12: a lost model\n  again with: bin/sim_seeds --seed 12\n"
+        "2 seeds failed\n");
+  std::string program = "bin/sim_seeds", flag = "--seed", seed = "7";
+  char* command[] = {program.data(), flag.data(), seed.data()};
+  test::SeedOptions options;
+  REQUIRE(test::read_seed_options(3, command, "sim_seeds", options));
+  CHECK(options.is_alone);
+  CHECK(options.first == 7);
+  CHECK(options.seeds == 1);
 }
