@@ -396,6 +396,7 @@ BREAKAGES = [
              "  return !was_there || now", "  return true || now", "test_kube"),
     Breakage("a condition does not say of which spec it is", "operator/core/status_edit.cpp",
              "  next.observed_generation = snapshot.job.meta.generation;\n", "", "test_core"),
+    Breakage("a redirect takes the token to another host", TRANSPORT, "    config.set_max_redirects(0);\n", "", "test_kube_rest"),
     Breakage("an address of IPv6 keeps its brackets", TRANSPORT, "    bare.set_host(host.substr(1, host.size() - 2));\n", "",
              "test_kube_rest"),
     Breakage("of lines that came together one begins in the one before", "operator/kube/rest_transport.cpp",

@@ -132,17 +132,29 @@ TEST_CASE("any status code is a value, with its body and Retry-After") {
 TEST_CASE("a redirect is a value and the token never leaves for the other host") {
   ScriptedServer other(
       [](const std::string&) { return ScriptedAnswer{{answer("200 OK", "", "x")}}; });
-  ScriptedServer server([&](const std::string&) {
-    return ScriptedAnswer{{answer("302 Found", "Location: " + other.url() + "/\r\n", "")}};
-  });
   Directory directory;
   std::ofstream(directory.path + "/token") << "secret\n";
-  const auto response = connect(server.url(), directory.path + "/token")->send(HttpRequest{});
-  REQUIRE(response);
-  CHECK(response->code == 302);
+  for (const int code : {301, 302, 303, 307, 308}) {
+    CAPTURE(code);
+    ScriptedServer server([&](const std::string&) {
+      return ScriptedAnswer{
+          {answer(std::to_string(code) + " Elsewhere", "Location: " + other.url() + "/\r\n", "")}};
+    });
+    const auto transport = connect(server.url(), directory.path + "/token");
+    const auto response = transport->send(HttpRequest{});
+    REQUIRE(response);
+    CHECK(response->code == code);
+    const auto watch = transport->open_stream(HttpRequest{});
+    REQUIRE(watch);
+    CHECK(watch->head.code == code);
+    CHECK(watch->stream == nullptr);
+    const auto requests = server.requests();
+    REQUIRE(requests.size() == 2);
+    for (const auto& request : requests) {
+      CHECK(request.find("Authorization:Bearer secret\r\n") != std::string::npos);
+    }
+  }
   CHECK(other.requests().empty());
-  REQUIRE(server.requests().size() == 1);
-  CHECK(server.requests()[0].find("Authorization:Bearer secret\r\n") != std::string::npos);
 }
 
 TEST_CASE("after a 401 the token file is read again") {
