@@ -1,9 +1,11 @@
-// Mailbox, job keys, retries.
+// Mailbox, job keys, retries, health probes.
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <thread>
 
+#include "common/http/client.h"
+#include "operator/runtime/health.h"
 #include "operator/runtime/job_key.h"
 #include "operator/runtime/mailbox.h"
 #include "operator/runtime/retry.h"
@@ -109,4 +111,32 @@ TEST_CASE("what is refused is told from what may succeed another time") {
   CHECK_FALSE(is_refused(ErrorCode::kUnavailable));
   CHECK_FALSE(is_refused(ErrorCode::kTooManyRequests));
   CHECK_FALSE(is_refused(ErrorCode::kConflict));
+}
+
+TEST_CASE("a probe says why not, and nothing but the two is there") {
+  std::atomic<bool> is_alive = true, is_ready = false;
+  HealthOptions options;
+  options.not_alive = [&] { return std::string(is_alive ? "" : "nothing is decided"); };
+  options.not_ready = [&] { return std::string(is_ready ? "" : "nothing is listed"); };
+  const auto health = Health::start(options);
+  REQUIRE(health);
+  const auto ask = [&](const std::string& path, const std::string& method = "GET") {
+    http::Call call;
+    call.method = method;
+    call.url = "http://127.0.0.1:" + std::to_string((*health)->port()) + path;
+    call.timeout = seconds(20);
+    const auto answer = http::Client().exchange(call);
+    REQUIRE_MESSAGE(answer, (answer ? "" : answer.error().message()));
+    return std::to_string(answer->status) + " " + answer->body;
+  };
+  CHECK(ask("/healthz") == "200 ok\n");
+  CHECK(ask("/readyz") == "500 nothing is listed\n");
+  is_ready = true;
+  is_alive = false;
+  CHECK(ask("/healthz") == "500 nothing is decided\n");
+  CHECK(ask("/readyz") == "200 ok\n");
+  for (const char* path : {"/", "/metrics", "/healthz/", "/debug/pprof/"}) {
+    CHECK(ask(path) == "404 /healthz or /readyz\n");
+  }
+  CHECK(ask("/healthz", "POST") == "405 GET only\n");
 }
