@@ -53,6 +53,8 @@ class JobFaults(LongJobTest):
         self.assert_trains("kubelet")
         self.ended("kubelet")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
+        self.assertEqual(self.job("kubelet")["status"]["restarts"], 0)
+        self.assertEqual(self.fetched_model("kubelet"), self.laptop_model())
         self.assert_no_warnings("kubelet")
 
     def uid_of_slot(self, name, slot):

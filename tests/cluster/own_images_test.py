@@ -179,7 +179,8 @@ class OwnImages(Programs):
         name = self.start(shell_job("shell", script, count=3, env=[{"name": "MINE", "value": "$(RANK) is mine"}]))
         logs = self.logs_with(name, "all found$", 3)
         for pod in self.slots(name).values():
-            self.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "! test -e /var/run/secrets/kubernetes.io")
+            self.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "! test -e /var/run/secrets/kubernetes.io && "
+                         "test -s \"$MUSTER_TOKEN_FILE\" && test -r \"$MUSTER_TOKEN_FILE\"")
         pods = self.slots(name)
         self.assertEqual(sorted(pods), [0, 1, 2])
         service = pods[0]["spec"]["subdomain"]
@@ -189,7 +190,10 @@ class OwnImages(Programs):
             env = dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
             expected = {
                 "MUSTER_JOB": "team/shell", "MUSTER_SLOT": str(slot), "MUSTER_ATTEMPT": "0", "MUSTER_WORKERS": "3",
-                "MUSTER_PROCESSES": "1", "RANK": str(slot), "LOCAL_RANK": "0", "WORLD_SIZE": "3",
+                "MUSTER_PROCESSES": "1", "MUSTER_ENDPOINT": "https://muster-endpoint.muster.svc:9443",
+                "MUSTER_TOKEN_FILE": "/var/run/secrets/muster.dev/token",
+                "MUSTER_CA_CERT": "-----BEGIN CERTIFICATE-----",  # and its further lines
+                "RANK": str(slot), "LOCAL_RANK": "0", "WORLD_SIZE": "3",
                 "MASTER_ADDR": hosts[0], "MASTER_PORT": str(PORT), "PET_NNODES": "3", "PET_NPROC_PER_NODE": "1",
                 "PET_NODE_RANK": str(slot), "PET_MASTER_ADDR": hosts[0], "PET_MASTER_PORT": str(PORT),
                 "PET_RDZV_BACKEND": "static", "PET_RDZV_ENDPOINT": f"{hosts[0]}:{PORT}",
