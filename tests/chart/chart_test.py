@@ -137,6 +137,16 @@ class ChartTest(unittest.TestCase):
                 if path.endswith("everything-values.yaml"):
                     self.assertEqual(labels["team"], "a", one["metadata"])
 
+    def test_the_api_server_asks_nobody(self):
+        for path in CASES:
+            for one in HELM.objects(path):
+                with self.subTest(path=os.path.basename(path), kind=one["kind"], name=one["metadata"]["name"]):
+                    self.assertNotIn("Webhook", one["kind"])
+                    if one["kind"] == "CustomResourceDefinition":
+                        self.assertEqual(one["spec"].get("conversion", {}).get("strategy", "None"), "None")
+                    for rule in one.get("rules") or []:
+                        self.assertNotIn("webhook", " ".join(rule.get("resources", [])))
+
     def test_what_can_be_left_out_is(self):
         kinds = {one["kind"] for one in HELM.objects(os.path.join(CHART, "ci/minimal-values.yaml"))
                  if "helm.sh/hook" not in one["metadata"].get("annotations", {})}
