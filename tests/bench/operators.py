@@ -2,12 +2,13 @@
 """The operator on 100 KWOK nodes beside its peers: from apply to pods created, bound and job shown Running.
 
     tests/bench/operators.py --muster build/release/bin/muster-operator [--only muster,lifted,...] [--jobs 500]
+    tests/bench/operators.py --print [docs/benchmarks/2026-11-25-operators.json]
 
 Every peer gets a fresh control plane (etcd without fsync on a tmpfs, kube-apiserver with its audit log, stock
 controller-manager, scheduler and KWOK; the scheduler's own client limit is lifted, else it would be what is measured),
 ten jobs of 4 workers one at a time, then --jobs of them at full speed from 8 client threads. Muster's jobs are then
-ended (the bench writes the pods' status), deleted, and the idle operator is looked at; `restart` measures its start
-beside 2,000 running jobs. One JSON file per peer is kept in --out; what is not run again is read from there.
+ended (the bench writes the pods' status), those of own programs deleted, and the idle operator is looked at; `restart`
+measures its start beside 2,000 running jobs. One JSON file per peer is kept in --out; what is not run again is read from there.
 (Not operator.py: Python has a module of that name.)
 """
 
@@ -366,31 +367,81 @@ def make_peer(name, program):
 
 
 PHASES = {"muster": [Bench.idle_fresh, Bench.singles, Bench.burst, Bench.complete, Bench.delete, Bench.idle_after],
+          "muster-engine": [Bench.singles, Bench.burst, Bench.complete],
           "restart": [Bench.fill, Bench.restart]}
+TITLES = {"muster": "Muster, own programs", "muster-engine": "Muster, built-in engine"}
 
 
 def pair(times, fact):
     return f"{times[fact]['p50']:.2f} / {times[fact]['p99']:.2f}" if fact in times else ""
 
 
+def print_table(head, rows):
+    if not rows:
+        return
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    print()
+
+
+def title(result):
+    return TITLES.get(result["peer"], result["peer"])
+
+
+TIMES = ("created", "bound", "pods_running", "running", "running_behind_pods")
+TIMES_HEAD = ["pods created p50 / p99 s", "bound", "all running", "shown Running", "behind its last pod"]
+
+
+def burst_row(result):
+    """Of who has no operator its columns are left blank."""
+    one, life = result["burst"], result.get("life")
+    row = [title(result), *(pair(one, fact) for fact in TIMES), f"{one['jobs_per_s']:.1f}"]
+    if not one["operator_peak_mib"]:
+        return [*row, f"({one['writes_per_job_all']:.1f})", "", ""]
+    whole = f" ({life['operator_peak_mib']:.1f})" if life else ""
+    return [*row, f"{one['own_writes_per_job']:.1f} ({one['writes_per_job_all']:.1f})", f"{one['operator_cpu_s']:.1f}",
+            f"{one['operator_peak_mib']:.1f}{whole}"]
+
+
+def writer_of(user):
+    if user.startswith(("muster-operator", "training-operator")):
+        return "operator"
+    return {CLIENT: "client", "kwok": "KWOK"}.get(user) or user.rsplit(":", 1)[-1]
+
+
+def writes_table(results):
+    """Whoever writes less than once for ten jobs is one of the others."""
+    rows = {}
+    for result in results:
+        for part, what in (("burst", ""), ("life", ", whole life")):
+            if part in result:
+                row = rows.setdefault(title(result) + what, {})
+                for user, writes in result[part]["writes_per_job"].items():
+                    row[writer_of(user)] = row.get(writer_of(user), 0) + writes
+    most = {}
+    for row in rows.values():
+        for writer, writes in row.items():
+            most[writer] = max(writes, most.get(writer, 0))
+    writers = sorted((writer for writer in most if most[writer] >= 0.1),
+                     key=lambda writer: (writer != "operator", -most[writer], writer))
+
+    def cells(row):
+        others = sum(writes for writer, writes in row.items() if writer not in writers)
+        return [f"{row[writer]:.2f}" if row.get(writer) else "" for writer in writers] + [f"{others:.2f}", f"{sum(row.values()):.2f}"]
+
+    print_table(["API writes per job, Leases too", *writers, "others", "all"], [[name, *cells(row)] for name, row in rows.items()])
+
+
 def table(results):
     """The tables of docs/benchmarks.md."""
-    print("| peer | pods created p50 / p99 s | bound | all running | job shown Running | behind its last pod | jobs/s "
-          "| writes per job: own (all) | operator CPU s | peak MiB |\n" + "|---" * 10 + "|")
-    for result in results:
-        if "burst" not in result:
-            continue
-        one = result["burst"]
-        print(f"| {result['peer']} | " + " | ".join(
-            pair(one, fact) for fact in ("created", "bound", "pods_running", "running", "running_behind_pods")) +
-            f" | {one['jobs_per_s']:.1f} | {one['own_writes_per_job']:.2f} ({one['writes_per_job_all']:.1f}) "
-            f"| {one['operator_cpu_s']:.1f} | {one['operator_peak_mib']:.0f} |")
-    print("\n| one job at a time | pods created p50 / p99 s | bound | all running | job shown Running |\n" + "|---" * 5 + "|")
-    for result in results:
-        if "singles" in result:
-            print(f"| {result['peer']} | " + " | ".join(
-                pair(result["singles"], fact) for fact in ("created", "bound", "pods_running", "running")) + " |")
-    print()
+    bursts = [result for result in results if "burst" in result]
+    jobs = "/".join(sorted({str(result["jobs"]) for result in bursts}))
+    print_table([f"{jobs} jobs", *TIMES_HEAD, "jobs/s", "own (all) writes per job until Running", "operator CPU s",
+                 "peak MiB until Running (whole life)"], [burst_row(result) for result in bursts])
+    print_table(["one job at a time", *TIMES_HEAD], [[title(result), *(pair(result["singles"], fact) for fact in TIMES)]
+                                                    for result in results if "singles" in result])
+    writes_table(bursts)
     for result in results:
         for name in ("life", "idle_fresh", "idle_after", "restart", "fill_figures"):
             if name in result:
@@ -399,6 +450,19 @@ def table(results):
 
 def end_on_signal(*_):
     sys.exit(143)
+
+
+def kept_in(path, known):
+    """Results of those that are known, in their order: a file each in a directory, or one each in a file."""
+    def read(file):
+        with open(file, encoding="utf-8") as content:
+            return json.load(content)
+
+    if os.path.isdir(path):
+        return [read(f"{path}/{name}.json") for name in known if os.path.exists(f"{path}/{name}.json")]
+    found = read(path)
+    results = {result["peer"]: result for result in (found.values() if isinstance(found, dict) else found)}
+    return [results[name] for name in known if name in results]
 
 
 def measure_all(out, known, chosen, measure, tell):
@@ -416,11 +480,7 @@ def measure_all(out, known, chosen, measure, tell):
             continue
         with open(f"{out}/{name}.json", "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
-    results = []
-    for name in known:
-        if os.path.exists(f"{out}/{name}.json"):
-            with open(f"{out}/{name}.json", encoding="utf-8") as file:
-                results.append(json.load(file))
+    results = kept_in(out, known)
     tell(results)
     with open(f"{out}/all.json", "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
@@ -429,7 +489,9 @@ def measure_all(out, known, chosen, measure, tell):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--muster", required=True, help="the program muster-operator")
+    parser.add_argument("--muster", help="the program muster-operator")
+    parser.add_argument("--print", dest="kept", nargs="?", const="", metavar="PATH",
+                        help="measure nothing, and print the tables of what --out keeps or of a file of docs/benchmarks")
     parser.add_argument("--only", default=",".join(PEERS), help=f"default all: {','.join(PEERS)}")
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--restart-jobs", type=int, default=2000)
@@ -439,6 +501,16 @@ def main():
     parser.add_argument("--stop-after", metavar="PHASE", help="leave out what comes after this, e.g. burst")
     parser.add_argument("--keep-logs", help="directory for the programs' logs")
     arguments = parser.parse_args()
+    if arguments.kept is not None:
+        path = arguments.kept or arguments.out
+        try:
+            found = kept_in(path, PEERS)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            parser.error(f"--print: {path} does not hold a result for each peer: {error}")
+        table(found)
+        return 0
+    if not arguments.muster:
+        parser.error("--muster is needed, or --print")
     arguments.muster = os.path.abspath(arguments.muster)
     chosen = arguments.only.split(",")
     if not set(chosen) <= set(PEERS):
