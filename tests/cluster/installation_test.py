@@ -24,11 +24,6 @@ class Installation(LongJobTest):
         return json.loads(self.cluster.kubectl("-n", "muster", "get", "pods", "-l",
                                                "app.kubernetes.io/component=operator", "-o", "json"))["items"]
 
-    def containers(self, name):
-        """What a restart of a worker would change: pods, containers and their restart counts."""
-        return sorted((pod["metadata"]["uid"], status["containerID"], status["restartCount"])
-                      for pod in self.pods(name) for status in pod["status"]["containerStatuses"])
-
     def test_helm_test_passes_and_fails_without_operators(self):
         self.assertRegex(helm(*TEST), r"(?s)TEST SUITE: +muster-test.*Phase: +Succeeded")
         self.addCleanup(self.cluster.kubectl, "-n", "muster", "rollout", "status", "deployment/muster-operator",

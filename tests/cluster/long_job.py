@@ -45,6 +45,12 @@ def sha256(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def steps_of(path):
+    """The lines of a record that are of steps. One that is only half written is none yet."""
+    with open(path, encoding="utf-8") as file:
+        return [line for line in map(json.loads, (text for text in file if text.endswith("\n"))) if "step" in line and "loss" in line]
+
+
 def once_on_this_machine(made_from, make):
     """make(), a line of text, once for all processes that ask for what is made from the same."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -93,6 +99,40 @@ class LongJobTest(InstalledTest):
             (worker,) = pod["status"]["containerStatuses"]
             self.assertEqual(list(worker["state"]), ["running"], f"{name} was over too soon")
             self.assertTrue(self.pids_of(pod), f"{name} was over too soon")
+
+    def containers(self, name):
+        """What a restart of a worker would change: pods, containers and their restart counts."""
+        return sorted((pod["metadata"]["uid"], status["containerID"], status["restartCount"])
+                      for pod in self.pods(name) for status in pod["status"]["containerStatuses"])
+
+    # ---- What a job's volume says of it, which needs no API server
+
+    def find_volume(self, name):
+        """Where the claim's volume is on this machine: "node1-v3" is v3 of node 1."""
+        claim_volume = wait_for("its claim is bound", lambda: self.kubectl(
+            "get", "pvc", name, "-o", "jsonpath={.spec.volumeName}"), 120)
+        node, number = claim_volume[len("node"):].split("-v")
+        self.volume = os.path.join(self.cluster.node(int(node)).storage, "lib/muster/volumes", "v" + number)
+
+    def records(self):
+        return glob.glob(os.path.join(self.volume, "**", "record.jsonl"), recursive=True)
+
+    def recorded(self):
+        """The newest step in the record of the job started last, read on its volume."""
+        newest = 0
+        for path in self.records():
+            with open(path, "rb") as file:
+                file.seek(max(0, os.path.getsize(path) - 4096))
+                lines = file.read().split(b"\n")
+            if len(lines) > 2 and lines[-2].startswith(b'{"step"'):
+                newest = max(newest, json.loads(lines[-2])["step"])
+        return newest
+
+    def assert_trains_on(self, seconds=20, last=LONG_STEPS):
+        """Steps are made now, and `last` is far away."""
+        before = self.recorded()
+        self.assertLess(before, last - 1000, "the job is nearly over: it has to be longer")
+        wait_for("training goes on", lambda: self.recorded() > before + 100, seconds)
 
     def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
@@ -155,8 +195,6 @@ class LongJobTest(InstalledTest):
 
     def assert_every_step_once(self, name, last=None):
         """In the record that the long job keeps beside its model; after fetched_model()."""
-        path = os.path.join(self.directory, "fetched-" + name, "record.jsonl")
-        with open(path, encoding="utf-8") as file:
-            steps = [line["step"] for line in map(json.loads, file) if "step" in line and "loss" in line]
+        steps = [line["step"] for line in steps_of(os.path.join(self.directory, "fetched-" + name, "record.jsonl"))]
         self.assertEqual(steps, sorted(set(steps)))
         self.assertEqual(steps[-1], last or LONG_STEPS)
