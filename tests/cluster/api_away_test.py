@@ -49,6 +49,7 @@ class ApiAway(LongJobTest):
         self.assertEqual(self.fetched_model("alone"), laptop)
         self.assert_every_step_once("alone")
         self.assert_same_steps()
+        wait_for("progress is written twice", lambda: self.assert_progress_is_seldom_written("lasting") >= 2, 60)
 
     def look_while_it_is_away(self):
         """The laptop's model, which is trained in a time that has to pass anyway."""

@@ -27,6 +27,7 @@ BIN = os.environ.get("MUSTER_BIN") or os.path.join(ROOT, "build", "release", "bi
 MUSTER = os.path.join(BIN, "muster")
 CHART = os.path.join(ROOT, "charts", "muster")
 SHELL = "muster.dev/shell:test"
+OPERATOR = "system:serviceaccount:muster:muster-operator"
 # The longest pause between two deaths of operators: as long as a dead one's lease lasts. After shorter ones hardly any ever leads.
 KILLER_PAUSE_SECONDS = 15.0
 EXTRA = {
@@ -67,17 +68,30 @@ def make_cluster(state, dies_with_us=True):
     return Cluster(state, nodes=2, dies_with_us=dies_with_us, extra={**EXTRA, "kube-apiserver": audit})
 
 
-def writes():
-    """The audit log so far: (verb, resource, namespace, name, HTTP code, user), in order."""
-    found = []
+def audited():
+    """The records of the audit log so far, in order. One that is only half written is none yet."""
     with open(os.path.join(cluster().directory, "log", "audit.log"), encoding="utf-8") as file:
-        for line in file:
-            event = json.loads(line)
-            what = event.get("objectRef", {})
-            found.append((event["verb"], "/".join(filter(None, [what.get("resource"), what.get("subresource")])),
-                          what.get("namespace"), what.get("name"), event["responseStatus"]["code"],
-                          event["user"]["username"]))
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def writes(records=None):
+    """Of these records, or all so far: (verb, resource, namespace, name, HTTP code, user), in order."""
+    found = []
+    for event in audited() if records is None else records:
+        if event["verb"] in ("list", "watch"):
+            continue
+        what = event.get("objectRef", {})
+        found.append((event["verb"], "/".join(filter(None, [what.get("resource"), what.get("subresource")])),
+                      what.get("namespace"), what.get("name"), event["responseStatus"]["code"],
+                      event["user"]["username"]))
     return found
+
+
+def lists(records):
+    """What the operators have listed, by these records. For kinds that are not there they ask once a minute, and are refused."""
+    return [event["requestURI"] for event in records if event["user"]["username"] == OPERATOR
+            and event["responseStatus"]["code"] < 400
+            and (event["verb"] == "list" or event["verb"] == "watch" and "sendInitialEvents=true" in event["requestURI"])]
 
 
 def helm(*arguments, check=True, seconds=300):

@@ -35,6 +35,8 @@ class JobFaults(LongJobTest):
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
         self.assertEqual(self.job("headless")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("headless"), self.laptop_model())
+        # Who leads anew knows from status when it was written last.
+        self.assert_progress_is_seldom_written("headless")
         self.assert_no_warnings("headless")
 
     def operator(self, name):

@@ -80,6 +80,7 @@ class JobTest(LongJobTest):
         self.assertIn("It ended without a restart", last)
         self.assertRegex(last, r"WorkerLost: .*worker 1 was lost at step \d+")
         self.assertIn("muster fetch told -n team copies the model here", last)
+        self.assertGreater(self.assert_progress_is_seldom_written("told"), 0)
 
     def started(self, output, *arguments):
         """`kubectl muster ...` in the background, which says what it says into a file; ended with the test."""

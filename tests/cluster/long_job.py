@@ -1,5 +1,7 @@
 """A training job that is long enough for something to happen to it, and what its model must be afterwards."""
 
+import collections
+import datetime
 import fcntl
 import glob
 import hashlib
@@ -9,13 +11,17 @@ import re
 import shutil
 
 import installed
-from installed import MUSTER, ROOT, InstalledTest
+from installed import MUSTER, OPERATOR, ROOT, InstalledTest
 from processes import ClusterError, run, wait_for
 
 # Long enough for something to happen to it; every test of a fault uses it, so the laptop trains it once. It lasts by its
 # workers' little share of a processor and not by its steps: several clusters have two processors between them.
 LONG_STEPS = 40_000
 CPU, CPU_WHILE_OPERATORS_DIE = "160m", "90m"
+# What a write of status changes that tells of nothing but how far training has come; and how seldom such writes come.
+PROGRESS, PROGRESS_SECONDS = {"progress", "checkpoint", "model", "dataSHA256"}, 15
+# What the life of an undisturbed job may cost beside them.
+STATUS_WRITES_MOST = 6
 # What is told of a change of the membership, behind who came or went.
 STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
@@ -104,6 +110,57 @@ class LongJobTest(InstalledTest):
         """What a restart of a worker would change: pods, containers and their restart counts."""
         return sorted((pod["metadata"]["uid"], status["containerID"], status["restartCount"])
                       for pod in self.pods(name) for status in pod["status"]["containerStatuses"])
+
+    # ---- What a job costs, by the API server's own account
+
+    def status_writes(self, name, records=None):
+        """What each write of the job's status by an operator changed, in order."""
+        def is_one(event):
+            what = event.get("objectRef", {})
+            return (event["user"]["username"] == OPERATOR and event["verb"] == "patch" and event["responseStatus"]["code"] < 300
+                    and [what.get(key) for key in ("resource", "subresource", "namespace", "name")]
+                    == ["trainingjobs", "status", self.namespace, name])
+
+        return [event["requestObject"]["status"] for event in records or installed.audited() if is_one(event)]
+
+    def assert_progress_is_seldom_written(self, name):
+        """By the times that status gives: only with what else has changed it comes sooner. How many writes were of it alone."""
+        told, alone = None, 0
+        for status in self.status_writes(name):
+            text = (status.get("progress") or {}).get("updatedAt")
+            if not text:
+                continue
+            now = datetime.datetime.fromisoformat(text)
+            if told and set(status) <= PROGRESS:
+                self.assertGreaterEqual((now - told).total_seconds(), PROGRESS_SECONDS, f"{told}: {status}")
+                alone += 1
+            told = now
+        return alone
+
+    @staticmethod
+    def account():
+        """What assert_cost() counts from: the records, and which operators have started."""
+        return len(installed.audited()), LongJobTest.operator_starts()
+
+    @staticmethod
+    def operator_starts():
+        return sorted((pod["metadata"]["uid"], status["restartCount"]) for pod in installed.operators()
+                      for status in pod["status"]["containerStatuses"])
+
+    def assert_cost(self, name, since, workers):
+        """Of a job of the built-in engine that nothing has happened to: its pods, few writes of its status, and no list."""
+        begin, starts = since
+        records = installed.audited()[begin:]
+        cost = collections.Counter((verb, kind) for verb, kind, namespace, its_name, code, user in installed.writes(records)
+                                   if user == OPERATOR and namespace == self.namespace and code < 300
+                                   and (its_name == name or (its_name or "").startswith(f"{name}-")))
+        written = self.status_writes(name, records)
+        self.assertEqual(cost, {("create", "pods"): workers, ("patch", "trainingjobs/status"): len(written)})
+        changes = [status for status in written if not set(status) <= PROGRESS]
+        self.assertLessEqual(len(changes), STATUS_WRITES_MOST, changes)
+        # One that did not get a processor for long has ended, and begins anew.
+        if starts == self.operator_starts():
+            self.assertEqual(installed.lists(records), [])
 
     # ---- What a job's volume says of it, which needs no API server
 

@@ -181,6 +181,7 @@ class Monitors(LongJobTest):
 
     def test_workers_are_scraped_under_their_jobs_names(self):
         self.assertEqual(self.targets("muster-workers"), [])
+        since = self.account()
         self.start_long("scraped")
         self.health("muster-workers", 2, "up")
         steps = wait_for("steps are read", lambda: (lambda found: len(found) == 2 and found)(
@@ -191,6 +192,9 @@ class Monitors(LongJobTest):
         self.assertEqual({metric["pod"] for metric, _ in steps},
                          {pod["metadata"]["name"] for pod in self.pods("scraped")})
         self.assertEqual({name for metric, _ in steps for name in metric if name.startswith("exported_")}, set())
+        # Nothing has happened to it, nor to the operators.
+        self.assert_cost("scraped", since, workers=2)
+        self.assert_progress_is_seldom_written("scraped")
         self.kubectl("delete", "tjob", "scraped")
         wait_for("ended workers are not looked for", lambda: not self.targets("muster-workers"), 60)
 
