@@ -7,6 +7,7 @@ Needs root and build/release/bin. One cluster and one installation serve all cas
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -27,6 +28,7 @@ class JobTest(LongJobTest):
                      "-f", os.path.join(ROOT, "examples", "digits.yaml"))
         self.addCleanup(self.kubectl, "delete", "tjob/digits", "pvc/digits", "--ignore-not-found", check=False)
         self.ended("digits")
+        self.assert_logs_as_the_pages_say("digits")
         self.assertEqual(self.fetched_model("digits"), sha256(os.path.join(laptop, "model.safetensors")))
         line = self.kubectl("get", "tjob", "digits").splitlines()
         self.assertEqual(line[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "LOSS", "RESTARTS", "AGE"])
@@ -43,6 +45,20 @@ class JobTest(LongJobTest):
         self.assertEqual({words[0].split(".")[0] for words in logs}, {"worker-0", "worker-1"})
         stamps = [words[2] for words in logs]
         self.assertEqual(stamps, sorted(stamps))
+
+    def assert_logs_as_the_pages_say(self, name):
+        """The command of the README, which the chart's notes have, too, shows what `muster logs` shows."""
+        with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+            (command,) = re.findall(rf"`kubectl (logs -l muster\.dev/job-name={name} [^`]+)`", file.read())
+        with open(os.path.join(installed.CHART, "templates", "NOTES.txt"), encoding="utf-8") as file:
+            self.assertIn(f"kubectl {command}{{{{", file.read())
+        slots = {pod["metadata"]["name"]: pod["metadata"]["labels"]["muster.dev/slot"] for pod in self.pods(name)}
+        said = [re.fullmatch(r"\[pod/([^/\]]+)/worker\] ?(.*)", line) for line in self.kubectl(*shlex.split(command)).splitlines()]
+        self.assertNotIn(None, said)
+        told = [re.fullmatch(r"worker-(\d+)(?:\.\d+)? *\| ?(.*)", line) for line in self.muster("logs", name).splitlines()]
+        self.assertNotIn(None, told)
+        self.assertEqual(sorted((slots[line[1]], line[2]) for line in said), sorted((line[1], line[2]) for line in told))
+        self.assertEqual({line[1] for line in told}, {"0", "1"})
 
     def test_the_plugin_tells_of_a_gang_that_trains_and_follows_it_past_a_death(self):
         # Nobody looks at its bits, so it may be long enough for all that is asked meanwhile.
