@@ -94,8 +94,9 @@ def lists(records):
             and (event["verb"] == "list" or event["verb"] == "watch" and "sendInitialEvents=true" in event["requestURI"])]
 
 
-def helm(*arguments, check=True, seconds=300):
-    return run([os.path.join(kube_tools(["helm"]), "helm"), *arguments, "--namespace", "muster"], seconds=seconds,
+def helm(*arguments, check=True, seconds=300, program="helm"):
+    """`program`: helm is Helm 3, helm4 the next."""
+    return run([os.path.join(kube_tools([program]), program), *arguments, "--namespace", "muster"], seconds=seconds,
                env=cluster().plane.environment(), check=check)
 
 
@@ -128,9 +129,9 @@ def install():
     _World.is_installed = True
 
 
-def uninstall():
+def uninstall(program="helm"):
     """Takes the chart out; the next that needs it installs it again."""
-    helm("uninstall", "muster", "--wait", "--timeout", "2m")
+    helm("uninstall", "muster", "--wait", "--timeout", "2m", program=program)
     _World.is_installed = False
 
 
