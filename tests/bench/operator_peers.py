@@ -53,7 +53,9 @@ class Muster:
 
     def install(self, plane):
         plane.kubectl("apply", "-f", f"{ROOT}/crds")
-        wait_for("the kind is served", lambda: plane.get(self.jobs), SECONDS)
+        # A kind that has just been made is refused for a second or two, which is not the operator's.
+        for kind in (self.jobs, "/apis/muster.dev/v1alpha1/trainingqueues", "/apis/muster.dev/v1alpha1/topologyconfigs"):
+            wait_for(f"{kind} is served", lambda path=kind: plane.get(path), SECONDS)
         self.kubeconfig = plane.user(self.user, ["system:masters"])
 
     def start(self, plane):
