@@ -4,7 +4,7 @@
     tests/cluster/kubectl_test.py [unittest arguments]
 
 The operator runs with the chart's rights; there are no nodes, the tests play the kubelets. What needs nodes (logs, exec,
-an autoscaler) is tried by job_test.py.
+what an autoscaler does) is tried by job_test.py.
 """
 
 import json
@@ -156,6 +156,19 @@ class Verbs(WithOperator):
         self.assertIn("count is more than max", said)
         self.assertEqual(self.spec(name)["worker"]["count"], 3)
 
+    def test_autoscale_finds_the_scale_of_a_job_and_its_pods(self):
+        pods = self.running(small("grown", count=2, min=2, max=4), 2)
+        self.addCleanup(self.kubectl, "delete", "hpa", "grown", "--ignore-not-found")
+        self.kubectl("autoscale", "tjob/grown", "--min=2", "--max=4", "--cpu=80%")
+        scaler = json.loads(self.kubectl("get", "hpa", "grown", "-o", "json"))["spec"]
+        self.assertEqual(scaler["scaleTargetRef"], {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "grown"})
+        self.assertEqual((scaler["minReplicas"], scaler["maxReplicas"]), (2, 4))
+        # By this selector it finds whose processors it has to look at.
+        scale = self.world.made("GET", self.world.jobs("team-a", "grown") + "/scale", user="alice")
+        self.assertEqual((scale["spec"]["replicas"], scale["status"]["replicas"]), (2, 2))
+        found = self.kubectl("get", "pods", "-l", scale["status"]["selector"], "-o", "name").split()
+        self.assertEqual(sorted(found), sorted(f"pod/{pod['metadata']['name']}" for pod in pods))
+
     def test_status_is_patched_by_who_may_and_nothing_else_with_it(self):
         name = self.make(small("patched", {"managedBy": ELSEWHERE, "queueName": "research"}))
         status = {"phase": "Running", "workers": "1/1", "restarts": 2, "placement": [
@@ -179,6 +192,10 @@ class Verbs(WithOperator):
             "SAMPLES/S": "12.5", "CKPT-STEP": "30", "QUEUE": "research", "DOMAIN": "block-1/rack-2",
             "IMAGE": "example.com/none:1"})
         self.assertEqual(self.kubectl("get", "tjob", name).splitlines()[0].split(), COLUMNS)
+        said = self.kubectl("describe", "tjob", name)
+        for words in (r"Workers: +1/1\n", r"Restarts: +2\n", r"Checkpoint:\n(    .*\n)* +Step: +30\n", r"Progress:\n(    .*\n)* +Step: +40\n",
+                      r"Placement:\n(    .*\n)* +Domain: +block-1/rack-2\n(    .*\n)* +Node: +node-1\n"):
+            self.assertRegex(said, words)
 
     # ---- Looking
 
@@ -199,6 +216,33 @@ class Verbs(WithOperator):
         self.world.wait("the watch tells of the end", lambda: statuses()[-1] == "Complete")
         self.assertEqual(statuses(), ["STATUS", "Suspended", "Pending", "Running", "Complete"])
         self.assertIsNone(watching.poll())
+
+    def test_describe_tells_of_a_failure_and_events_when_what_happened(self):
+        name = self.make(small("told", {"suspend": True, "restart": {"policy": "Never"}}, count=2))
+        self.world.wait_condition("team-a", name, "Suspended", "True")
+        self.kubectl("patch", "tjob", name, "--type=merge", "-p", '{"spec": {"suspend": false}}')
+        pods = self.world.wait_pods("team-a", name, 2)
+        for pod in pods:
+            self.world.run_pod(pod)
+        self.world.wait_condition("team-a", name, "Running", "True")
+        self.world.end_pod(pods[1], 7, "the reason")
+        self.world.wait_condition("team-a", name, "Failed", "True")
+
+        def happened():
+            """By kubectl's own order, of time: its describe lists events of this API by their names."""
+            return self.kubectl("events", f"--for=tjob/{name}", "-o", 'jsonpath={range .items[*]}{.reason}{" "}{end}').split()
+
+        self.world.wait("the end is news", lambda: "Failed" in happened())
+        wanted = ["Suspended", "GangScheduled", "Failed"]
+        self.assertEqual([reason for reason in happened() if reason in wanted], wanted)
+        status = self.world.made("GET", self.world.jobs("team-a", name))["status"]
+        said = self.kubectl("describe", "tjob", name)
+        for one in status["conditions"]:
+            self.assertRegex(said, rf"Reason: +{one['reason']}\n +Status: +{one['status']}\n +Type: +{one['type']}\n")
+        self.assertEqual((status["failure"]["slot"], status["failure"]["exitCode"]), (1, 7))
+        for words in (r"Failure:\n", r"Exit Code: +7\n", r"Log Tail: +the reason\n", rf"Node: +{status['failure']['node']}\n",
+                      r"Slot: +1\n", r"Warning +Failed +\S+ +muster\.dev/operator +\S", r"Normal +GangScheduled "):
+            self.assertRegex(said, words)
 
     def test_explain_knows_every_field_of_the_definition(self):
         with open(os.path.join(ROOT, "crds/trainingjob.yaml"), encoding="utf-8") as file:
@@ -228,6 +272,10 @@ class Verbs(WithOperator):
         met("condition=Failed")
         self.kubectl("delete", "tjob", name)
         met("delete")
+        process, log = self.begin("wait", f"tjob/{self.make(small('ends'))}", "--for=condition=Complete", f"--timeout={SECONDS}s")
+        self.world.complete("team-a", "ends", 1)
+        with open(log, encoding="utf-8") as file:
+            self.assertEqual((process.wait(SECONDS), file.read()), (0, "trainingjob.muster.dev/ends condition met\n"))
 
     # ---- Deleting
 
