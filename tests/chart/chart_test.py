@@ -2,6 +2,7 @@
 """The chart without a cluster: what Helm renders from it, and what it refuses."""
 
 import base64
+import collections
 import copy
 import glob
 import gzip
@@ -28,6 +29,16 @@ GOLDEN = os.path.join(ROOT, "tests/chart/rbac.golden")
 RELEASE_BYTES_MAX = 512 * 1024   # A release is one Secret, which may hold 1 MiB.
 # Which Kubernetes to render for; a Helm that was built from source says 1.20 of itself.
 KUBE_VERSION = ["--kube-version", "v1.36.0"]
+
+
+# What a leaf of values.yaml is changed to where it takes not every text: the first of these that its pattern takes.
+MARK = "marked-7x"
+TEXTS = (MARK, f"--{MARK}", "sha256:" + "7" * 64, "XTS", "+07:30", "07:30", "7.25")
+# All that can be switched on is, and nothing hides what another value says: a digest a tag, a Secret of one's own the chart's.
+ALL_ON = {"replicaCount": 1, "nodeAgent": {"enabled": True}, "networkPolicy": {"workerNamespaces": ["team-a"]},
+          "metrics": {name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "prometheusRule")},
+          "grafana": {"dashboards": {"enabled": True}}}
+POD_GROUPS = "scheduling.k8s.io/v1beta1/PodGroup"
 
 
 class Strict(yaml.SafeLoader):
@@ -69,11 +80,13 @@ class Helm:
 
 
 HELM = None
+SCHEMA = None   # of the values
 
 
 def setUpModule():
-    global HELM
+    global HELM, SCHEMA
     HELM = Helm()
+    SCHEMA = json.loads(read("charts/muster/values.schema.json"))
 
 
 def read(path):
@@ -86,6 +99,67 @@ def only(objects, kind, name=None):
     if len(found) != 1:
         raise AssertionError(f"{len(found)} objects {kind} {name}")
     return found[0]
+
+
+def merged(below, above):
+    """`below` with what `above` says otherwise, as Helm merges values."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
+
+
+def at(path, value):
+    """Values of which that one is said."""
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def leaves(values, path=()):
+    """(path, value) of all values that hold no others."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def resolved(schema):
+    return SCHEMA["definitions"][schema["$ref"].removeprefix("#/definitions/")] if "$ref" in schema else schema
+
+
+def schema_at(path):
+    """What the schema says of a value; nothing where whoever reads it is free."""
+    schema = SCHEMA
+    for name in path:
+        schema = resolved(schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {})
+    return schema
+
+
+def texts(value):
+    """Every text and number in a value, and the names in it that are marks."""
+    if isinstance(value, dict):
+        return [text for name, below in value.items() for text in ([name] if MARK in name else []) + texts(below)]
+    return [text for below in value for text in texts(below)] if isinstance(value, list) else [str(value)]
+
+
+def another(schema, value=None):
+    """Another valid value than that: of a list or map one with nothing but marks in it."""
+    if "enum" in schema:
+        return next(one for one in schema["enum"] if one != value)
+    kind = schema.get("type") or {str: "string", bool: "boolean", int: "integer", list: "array"}.get(type(value), "object")
+    if kind == "boolean":
+        return not value
+    if kind in ("integer", "number") or isinstance(value, int):
+        return value + 1
+    if kind == "array":
+        return [another(resolved(schema.get("items", {"type": "object"})))]
+    if kind == "object":
+        names = schema.get("properties") or {MARK: {"type": "string"}}
+        return {name: another(resolved(below)) for name, below in names.items()}
+    if number := re.fullmatch(r"(\d+)([A-Za-z]+)", value or ""):   # a duration or quantity
+        return f"{int(number.group(1)) + 1}{number.group(2)}"
+    return next(text for text in TEXTS if text != value and re.search(schema.get("pattern", ""), text))
 
 
 def rights(objects, account="muster-operator"):
@@ -260,11 +334,6 @@ class ChartTest(unittest.TestCase):
 
     def test_the_schema_refuses_typing_errors_everywhere(self):
         values = yaml.safe_load(read("charts/muster/values.yaml"))
-        schema = json.loads(read("charts/muster/values.schema.json"))
-        definitions = schema["definitions"]
-
-        def resolved(one):
-            return definitions[one["$ref"].removeprefix("#/definitions/")] if "$ref" in one else one
 
         def levels(schema, path=()):
             if schema.get("additionalProperties") is False:
@@ -280,16 +349,142 @@ class ChartTest(unittest.TestCase):
                 if isinstance(value, dict) and "properties" in below:
                     closed(below, value, (*path, name))
 
-        closed(schema, values)
-        found = list(levels(schema))
+        closed(SCHEMA, values)
+        found = list(levels(SCHEMA))
         self.assertGreater(len(found), 20)
         for path in found:
-            overrides = {"tpyo": 1}
-            for name in reversed(path):
-                overrides = {name: overrides}
-            code, text = HELM.template(overrides=overrides)
+            code, text = HELM.template(overrides=at((*path, "tpyo"), 1))
             self.assertNotEqual(code, 0, f"{'.'.join(path)}.tpyo was taken")
             self.assertIn("tpyo", text)
+
+    def test_every_value_changes_what_is_rendered_and_is_found_there(self):
+        def lines(overrides):
+            code, text = HELM.template(overrides=merged(ALL_ON, overrides), served=[POD_GROUPS])
+            self.assertEqual(code, 0, f"{overrides}: {text[-1000:]}")
+            # Without what is drawn by lot.
+            return collections.Counter(line for line in text.splitlines() if not re.match(r"  (ca.crt|ca.key|master-key): ", line))
+
+        base, tried = lines({}), 0
+        self.assertTrue(base == lines({}), "two renderings of the same differ")
+        for path, value in leaves(merged(yaml.safe_load(read("charts/muster/values.yaml")), ALL_ON)):
+            other = another(schema_at(path), value)
+            with self.subTest(".".join(path), other=other):
+                changed = lines(at(path, other))
+                self.assertTrue(changed != base, "nothing changes")
+                new = "\n".join(changed - base)
+                if not isinstance(other, bool):
+                    self.assertEqual([text for text in texts(other) if text not in new], [], "are not found")
+            tried += 1
+        self.assertGreater(tried, 110)
+
+    def test_what_a_value_is_changed_to_is_another_one_that_bears_a_mark(self):
+        self.assertEqual(another({"type": "boolean"}, True), False)
+        self.assertEqual(another({"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}, "15s"), "16s")
+        self.assertEqual(another({"enum": ["a", "b"]}, "a"), "b")
+        self.assertEqual(another(schema_at(["tolerations"]), []), [{MARK: MARK}])
+        self.assertEqual(another(schema_at(["podLabels"]), {}), {MARK: MARK})
+        self.assertEqual(another(schema_at(["metrics", "readers"]), []), [{"namespace": MARK, "name": MARK}])
+        self.assertEqual(texts({MARK: "a", "b": [1, "c"]}), [MARK, "a", "1", "c"])
+
+    def test_values_of_the_operators_pods_stand_in_their_place(self):
+        said = {"image": {"pullPolicy": "Always"}, "imagePullSecrets": [{"name": "registry"}], "nodeSelector": {"disk": "ssd"},
+                "tolerations": [{"key": "system", "operator": "Exists"}], "affinity": {"podAntiAffinity": {}},
+                "topologySpreadConstraints": [{"maxSkew": 3, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+                "priorityClassName": "high", "podAnnotations": {"team": "a", "kubectl.kubernetes.io/default-container": "b"},
+                "podLabels": {"team": "a", "app.kubernetes.io/name": "b"}, "terminationGracePeriodSeconds": 77,
+                "leaderElection": {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "5s"}, "worker": {"metricsPort": 9777},
+                "extraArgs": ["--log-level=error"], "extraEnv": [{"name": "TZ", "value": "UTC"}],
+                "extraVolumes": [{"name": "tmp", "emptyDir": {}}], "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+                "networkPolicy": {"workerNamespaces": ["team-a"]}}
+        objects = HELM.objects(overrides=said)
+        template = only(objects, "Deployment")["spec"]["template"]
+        pod, (container,) = template["spec"], template["spec"]["containers"]
+        self.assertEqual(template["metadata"]["annotations"], {"team": "a", "kubectl.kubernetes.io/default-container": "operator"})
+        self.assertLessEqual({"team": "a", "app.kubernetes.io/name": "muster"}.items(), template["metadata"]["labels"].items())
+        as_said = ("imagePullSecrets", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName",
+                   "terminationGracePeriodSeconds")
+        self.assertEqual({name: pod[name] for name in as_said}, {name: said[name] for name in as_said})
+        self.assertEqual(pod["nodeSelector"], {"kubernetes.io/os": "linux", "disk": "ssd"})
+        self.assertEqual(container["imagePullPolicy"], "Always")
+        self.assertLessEqual({"--leader-elect=true", "--leader-elect-lease-duration=30s", "--leader-elect-renew-deadline=20s",
+                              "--leader-elect-retry-period=5s", "--worker-metrics-port=9777"}, set(container["args"]))
+        # Of a flag that is said twice the operator takes the last.
+        self.assertEqual([one for one in container["args"] if one.startswith("--log-level")], ["--log-level=info", "--log-level=error"])
+        self.assertEqual(container["args"][-1], "--log-level=error")
+        self.assertEqual([one["name"] for one in container["env"]], ["POD_NAME", "POD_NAMESPACE", "POD_IP", "TZ"])
+        self.assertEqual(container["env"][-1], said["extraEnv"][0])
+        self.assertEqual(container["volumeMounts"][1:], said["extraVolumeMounts"])
+        self.assertEqual(pod["volumes"][1:], said["extraVolumes"])
+        scraped = only(objects, "NetworkPolicy", "muster-workers")["spec"]["ingress"][1]["ports"]
+        self.assertEqual(scraped, [{"port": 9777}])
+        # helm test's pod comes onto nodes, and has its image, as the operator's do.
+        test = only(objects, "Pod")["spec"]
+        self.assertEqual([test[name] for name in ("nodeSelector", "tolerations", "imagePullSecrets")],
+                         [pod[name] for name in ("nodeSelector", "tolerations", "imagePullSecrets")])
+        self.assertEqual({one["imagePullPolicy"] for one in test["containers"]}, {"Always"})
+        alone = HELM.objects(overrides={"leaderElection": {"enabled": False}, "replicaCount": 1})
+        self.assertIn("--leader-elect=false", only(alone, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"])
+
+    def test_what_the_chart_itself_says_of_its_pods_is_said_once(self):
+        """The ci values say all of these again; Strict refuses to read what stands twice."""
+        objects = HELM.objects(os.path.join(CHART, "ci/everything-values.yaml"))
+        self.assertNotIn("not-to-be-overridden", json.dumps(objects))
+        for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP"):
+            code, text = HELM.template(overrides={"extraEnv": [{"name": "TZ"}, {"name": name, "value": "a"}]})
+            self.assertNotEqual(code, 0)
+            self.assertIn(f"extraEnv: {name} is the chart's own", text)
+        # Nothing is as good as empty.
+        none = {"additionalLabels": None, "enabled": True}
+        HELM.objects(overrides={"podLabels": None, "podAnnotations": None, "commonLabels": None, "extraEnv": None, "metrics": {
+            name: none for name in ("serviceMonitor", "podMonitor", "prometheusRule")}})
+
+    def test_an_account_of_another_name_is_the_one_that_has_the_rights_and_makes_the_pods(self):
+        account = {"name": "trainer", "annotations": {"team": "a"}}
+        for create in (True, False):
+            objects = HELM.objects(overrides={"serviceAccount": {**account, "create": create}, "watchNamespace": "team-a"})
+            made = [one["metadata"] for one in objects if one["kind"] == "ServiceAccount"]
+            self.assertEqual([(one["name"], one["annotations"]) for one in made], [("trainer", {"team": "a"})] if create else [])
+            self.assertEqual(only(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"], "trainer")
+            subjects = [one for binding in objects if binding["kind"] in ("RoleBinding", "ClusterRoleBinding")
+                        for one in binding["subjects"]]
+            self.assertEqual(subjects, [{"kind": "ServiceAccount", "name": "trainer", "namespace": "muster"}] * 3)
+            (condition,) = only(objects, "ValidatingAdmissionPolicy", "muster-team-a-pods")["spec"]["matchConditions"]
+            self.assertEqual(condition["expression"], "request.userInfo.username != 'system:serviceaccount:muster:trainer'")
+
+    def test_the_clusters_own_roles_get_rights_where_that_is_not_switched_off(self):
+        for wanted in (True, False):
+            objects = HELM.objects(overrides={"rbac": {"aggregateClusterRoles": wanted}})
+            to = {label.rpartition("-")[2]: one["metadata"]["name"] for one in objects if one["kind"] == "ClusterRole"
+                  for label in one["metadata"]["labels"] if "aggregate-to" in label}
+            self.assertEqual(to, {"admin": "muster-editor", "edit": "muster-editor", "view": "muster-viewer"} if wanted else {})
+            self.assertEqual("muster-editor" in {one["metadata"]["name"] for one in objects}, wanted)
+
+    def test_what_prometheus_and_grafana_read_is_where_and_as_the_values_say(self):
+        common = {"enabled": True, "namespace": "monitoring", "additionalLabels": {"release": "prometheus"}}
+        scraped = {"interval": "77s", "scrapeTimeout": "7s", "relabelings": [{"action": "labeldrop", "regex": "pod"}]}
+        objects = HELM.objects(overrides={
+            "metrics": {"serviceMonitor": {**common, **scraped}, "podMonitor": {**common, **scraped}, "prometheusRule": common},
+            "grafana": {"dashboards": {"enabled": True, "namespace": "monitoring", "label": "dashboards", "labelValue": "yes",
+                                       "annotations": {"grafana_folder": "Muster"}}}})
+        monitors = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
+        for kind, endpoints in monitors.items():
+            (endpoint,) = only(objects, kind)["spec"][endpoints]
+            self.assertLessEqual(scraped.items(), endpoint.items(), kind)
+        for kind in (*monitors, "PrometheusRule"):
+            metadata = only(objects, kind)["metadata"]
+            self.assertEqual((metadata["namespace"], metadata["labels"]["release"]), ("monitoring", "prometheus"), kind)
+        maps = [one["metadata"] for one in objects if one["kind"] == "ConfigMap" and "dashboard" in one["metadata"]["name"]]
+        self.assertEqual([(one["namespace"], one["labels"]["dashboards"], one["annotations"]) for one in maps],
+                         [("monitoring", "yes", {"grafana_folder": "Muster"})] * 3)
+        self.assertNotIn("grafana_dashboard", json.dumps(maps))
+
+    def test_additional_objects_are_rendered_as_templates(self):
+        extra = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"extra-{number}", "namespace": "{{ .Release.Namespace }}"},
+                  "data": {"account": '{{ include "muster.serviceAccount" . }}'}} for number in range(2)]
+        objects = HELM.objects(overrides={"extraObjects": extra})
+        for number in range(2):
+            one = only(objects, "ConfigMap", f"extra-{number}")
+            self.assertEqual((one["metadata"]["namespace"], one["data"]), ("muster", {"account": "muster-operator"}))
 
     def test_a_parent_chart_switches_it_on_and_off_by_a_condition(self):
         with tempfile.TemporaryDirectory(prefix="muster-parent-") as directory:

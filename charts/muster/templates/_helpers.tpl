@@ -1,6 +1,7 @@
 {{/*
 Labels of every object. A name stands once and has the chart's own value: selectors look for it, and strict readers of YAML refuse
-one that stands twice. What an object adds to these, as its component, no common label may be.
+one that stands twice. What an object adds to these, as its component or the cluster's roles that it is a part of, no common label
+may be.
 */}}
 {{- define "muster.labels" -}}
 {{- $own := dict
@@ -10,7 +11,11 @@ one that stands twice. What an object adds to these, as its component, no common
     "app.kubernetes.io/managed-by" .Release.Service
     "app.kubernetes.io/part-of" "muster"
     "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) }}
-{{- mustMergeOverwrite (omit (.Values.commonLabels | default dict) "app.kubernetes.io/component") $own | toYaml }}
+{{- $common := omit (.Values.commonLabels | default dict) "app.kubernetes.io/component"
+    "rbac.authorization.k8s.io/aggregate-to-admin"
+    "rbac.authorization.k8s.io/aggregate-to-edit"
+    "rbac.authorization.k8s.io/aggregate-to-view" }}
+{{- mustMergeOverwrite $common $own | toYaml }}
 {{- end }}
 
 {{- define "muster.selector" -}}
