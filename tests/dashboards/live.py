@@ -310,9 +310,6 @@ class World:
 
     @staticmethod
     def moves(series):
-        """Whether any series changes, or begins or ends while another does not."""
-        for one in series:
-            if len({value for _, value in one["values"] if not math.isnan(float(value))}) > 1:
-                return True
-        spans = {(one["values"][0][0], one["values"][-1][0]) for one in series}
-        return len(spans) > 1
+        """Whether the value of any one series changes. That one begins or ends says nothing: an operator that starts later does that
+        to every query, also of figures that nobody ever sets."""
+        return any(len({value for _, value in one["values"] if not math.isnan(float(value))}) > 1 for one in series)
