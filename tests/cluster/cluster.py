@@ -303,7 +303,8 @@ class Cluster:
         deadline = time.monotonic() + GONE_SECONDS
         while True:  # The kernel clears namespaces away in its own time.
             ours, others = leftovers.left_behind(self.before, leftovers.snapshot(self.directory, self.tag), self.directory,
-                                             self.tag)
+                                                 self.tag, self.network)
+            ours += leftovers.still_held(self.directory)
             if not ours or time.monotonic() > deadline:
                 break
             time.sleep(0.2)

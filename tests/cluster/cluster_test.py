@@ -21,7 +21,8 @@ import image  # noqa: E402
 import leftovers  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from node import hierarchies  # noqa: E402
-from processes import ClusterError, Daemon, wait_for  # noqa: E402
+from node_init import LIBC, MS_PRIVATE, MS_REC, mount  # noqa: E402
+from processes import ClusterError, Daemon, run, start_time, wait_for  # noqa: E402
 
 SHELL = "muster.dev/shell:test"
 SPACE = "restricted"
@@ -185,13 +186,43 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(self.fetch("pod1", "http://pod2.pods:8080/"), "pod2")
 
 
+CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
+
+
+def apart(function):
+    """What function() returns where mounts, firewall and addresses are its own, and /var/lib, /var/log and /run are empty."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if LIBC.unshare(CLONE_NEWNS | CLONE_NEWNET) != 0:
+                raise OSError("no namespaces of its own")
+            mount(None, "/", None, MS_REC | MS_PRIVATE)
+            for folder in ("/var/lib", "/var/log", "/run"):
+                mount("tmpfs", folder, "tmpfs")
+            run(["ip", "link", "set", "lo", "up"])
+            answer = json.dumps({"answer": function()})
+        except BaseException as error:  # It must not go on as a second copy of the test.
+            answer = json.dumps({"error": repr(error)})
+        with os.fdopen(writing, "w") as file:
+            file.write(answer)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        told = json.loads(file.read())
+    os.waitpid(child, 0)
+    if "error" in told:
+        raise AssertionError(told["error"])
+    return told["answer"]
+
+
 class TraceTest(unittest.TestCase):
-    def no_trace(self, before, directory, tag):
+    def no_trace(self, before, directory, tag, network):
         """Nothing is there that was not before; the kernel clears namespaces away in its own time."""
         left = []
 
         def is_clean():
-            left[:] = leftovers.left_behind(before, leftovers.snapshot(directory, tag), directory, tag)[0]
+            left[:] = leftovers.left_behind(before, leftovers.snapshot(directory, tag), directory, tag, network)[0]
             return not left
 
         try:
@@ -205,10 +236,19 @@ class TraceTest(unittest.TestCase):
                 two = Cluster(os.path.join(directory, "two"))
                 two.up()
                 self.assertNotEqual(one.network, two.network)
-                before, tag = two.before, two.tag
+                # What a shim would be that outlives its node. It is told, and another down() takes away what the first could not.
+                init = two.node(1).daemon("init").pid
+                shim = subprocess.Popen(["nsenter", f"--target={init}", "--net", "sleep", "777"], stdin=subprocess.DEVNULL, cwd="/")
+                self.addCleanup(shim.kill)
+                wait_for("it is in", lambda: os.readlink(f"/proc/{shim.pid}/ns/net") == os.readlink(f"/proc/{init}/ns/net"), 10)
+                with unittest.mock.patch("cluster.GONE_SECONDS", 1):
+                    self.assertIn(f"process of a node: {shim.pid} sleep 777", two.down()[0])
+                shim.kill()
+                shim.wait(20)
+                before, tag, network = two.before, two.tag, two.network
                 self.assertEqual(two.down()[0], [])
                 self.assertIn("Ready", one.kubectl("get", "node", "node1"))
-                self.no_trace(before, two.directory, tag)
+                self.no_trace(before, two.directory, tag, network)
             self.assertEqual(os.listdir(directory), [])
 
     def test_what_is_left_behind_is_found(self):
@@ -219,11 +259,119 @@ class TraceTest(unittest.TestCase):
             group = os.path.join(hierarchies()[0], "mu249-node1")
             os.makedirs(group)
             try:
-                ours, _ = leftovers.left_behind(before, leftovers.snapshot(directory, "mu249"), directory, "mu249")
+                ours, _ = leftovers.left_behind(before, leftovers.snapshot(directory, "mu249"), directory, "mu249", "10.249")
             finally:
                 os.rmdir(group)
                 daemon.kill()
             self.assertEqual(sorted(line.split(":")[0] for line in ours), ["cgroup", "process"])
+
+    def test_what_a_node_alone_makes_is_found_though_it_bears_no_mark(self):
+        # What it does -> kinds of what is ours, and of what is not.
+        leaks = {
+            "mkdir -p /var/lib/kubelet/pods/u/secret; mount -t tmpfs tmpfs /var/lib/kubelet/pods/u/secret": ({"mount", "folder"}, set()),
+            "mkdir /run/netns; touch /run/netns/cni-7; mount --bind /proc/self/ns/net /run/netns/cni-7": ({"mount"}, {"network namespace"}),
+            "mkdir /run/containerd/; touch /run/containerd/s": ({"folder"}, set()),
+            # By its path in what is mounted at /run.
+            "mkdir -p /run/state/node1/lib /var/lib/other; mount --bind /run/state/node1/lib /var/lib/other": ({"mount"}, set()),
+            "iptables -w -t nat -N KUBE-SVC-7": ({"firewall rule"}, {"firewall rule"}),
+            "iptables -w -t filter -N CNI-HOSTPORT-DNAT": ({"firewall rule"}, {"firewall rule"}),
+            "iptables -w -t filter -A OUTPUT -d 10.249.3.5 -j ACCEPT": ({"firewall rule"}, {"firewall rule"}),
+            "ip address add 10.249.3.1/32 dev lo": ({"address", "route"}, set()),
+            "ip address add 10.24.9.1/32 dev lo; ip address add 110.249.3.1/32 dev lo": (set(), {"address", "route"}),
+            "mkdir /var/lib/others; mount -t tmpfs tmpfs /var/lib/others": (set(), {"mount"}),
+            "iptables -w -t filter -A FORWARD -d 10.24.9.5 -j ACCEPT": (set(), {"firewall rule"})}
+
+        def kinds_of(leak):
+            before = leftovers.snapshot("/run/state", "mu249")
+            run(["sh", "-ec", leak])
+            after = leftovers.snapshot("/run/state", "mu249")
+            return [sorted({line.split(":")[0] for line in lines} - {"process namespace", "mount namespace", "cgroup"})
+                    for lines in leftovers.left_behind(before, after, "/run/state", "mu249", "10.249")]
+
+        for leak, (ours, others) in leaks.items():
+            with self.subTest(leak), unittest.mock.patch.dict(os.environ, {"MUSTER_STRICT_LEFTOVERS": "0"}):
+                found = apart(lambda: kinds_of(leak))  # pylint: disable=cell-var-from-loop
+                self.assertEqual(found[0], sorted(ours))
+                self.assertLessEqual(set(found[1]) - {"network namespace"}, others)
+
+    def test_names_count_where_the_machine_had_none_of_them(self):
+        def ours(kind, before, new):
+            return leftovers.left_behind({kind: before}, {kind: [*before, new]}, "/run/state", "mu249", "10.249")[0]
+
+        chains = "table ip nat chain "
+        for kind, before, new, of_us in (
+                ("cgroup", [], "/sys/fs/cgroup/kubepods/burstable", True),
+                ("cgroup", [], "/sys/fs/cgroup/pids/k8s.io", True),
+                ("cgroup", [], "/sys/fs/cgroup/system.slice", False),
+                ("cgroup", [], "/sys/fs/cgroup/mu248-node1/kubepods/burstable", False),
+                ("cgroup", [], "/sys/fs/cgroup/mu249-node1/kubepods/burstable", True),
+                ("cgroup", ["/sys/fs/cgroup/mu248-node1/kubepods"], "/sys/fs/cgroup/kubepods", True),
+                ("cgroup", ["/sys/fs/cgroup/kubepods.slice"], "/sys/fs/cgroup/kubepods.slice/x", False),
+                ("cgroup", ["/sys/fs/cgroup/kubepods.slice"], "/sys/fs/cgroup/mu249-node1", True),
+                ("firewall rule", [], chains + "KUBE-SVC-7", True),
+                ("firewall rule", [chains + "KUBE-SERVICES"], chains + "KUBE-SVC-7", False),
+                ("firewall rule", [chains + "KUBE-SERVICES"], chains + "KUBE-SVC-7: ip daddr 10.249.128.10 accept", True)):
+            with self.subTest(new, before=before), unittest.mock.patch.dict(os.environ, {"MUSTER_STRICT_LEFTOVERS": "0"}):
+                self.assertEqual(ours(kind, before, new), [f"{kind}: {new}"] if of_us else [])
+
+    def test_rules_are_told_with_their_table_and_chain_and_without_their_counters(self):
+        nft = """table ip nat {
+\tchain KUBE-SERVICES {
+\t\tip daddr 10.1.0.1 counter packets 7 bytes 77 jump KUBE-SVC-7
+\t}
+
+\tchain OUTPUT {
+\t\ttype nat hook output priority 0; policy accept;
+\t}
+}
+# Warning: of another's
+table ip6 filter {
+}
+"""
+        self.assertEqual(list(leftovers._of_nft(nft.splitlines())), [
+            "table ip nat", "table ip nat chain KUBE-SERVICES",
+            "table ip nat chain KUBE-SERVICES: ip daddr 10.1.0.1 counter jump KUBE-SVC-7", "table ip nat chain OUTPUT",
+            "table ip nat chain OUTPUT: type nat hook output priority 0; policy accept;", "table ip6 filter"])
+        legacy = ["# by", "*nat", ":OUTPUT ACCEPT [7:77]", ":KUBE-SVC-7 - [0:0]", "-A OUTPUT -j KUBE-SVC-7", "COMMIT"]
+        self.assertEqual(list(leftovers._of_legacy("ip", legacy)),
+                         ["ip nat: :OUTPUT ACCEPT", "ip nat: :KUBE-SVC-7 -", "ip nat: -A OUTPUT -j KUBE-SVC-7"])
+        self.assertEqual(list(leftovers._numbered(["a", "b", "a"])), ["a", "b", "a (2)"])
+
+    def test_what_holds_a_nodes_namespaces_when_it_is_turned_off_must_be_gone(self):
+        def held(directory):
+            answers = [leftovers.still_held(directory)]
+            node = subprocess.Popen(["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", "echo; sleep 1000; :"],
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/")
+            node.stdout.readline()
+            with open(f"/proc/{node.pid}/task/{node.pid}/children", encoding="utf-8") as file:
+                init = int(file.read())
+            # Neither is in its process namespace, which the kernel clears away.
+            shim = subprocess.Popen(["nsenter", f"--target={init}", "--net", "sleep", "777"], stdin=subprocess.DEVNULL, cwd="/")
+            wait_for("it is in", lambda: os.readlink(f"/proc/{shim.pid}/ns/net") == os.readlink(f"/proc/{init}/ns/net"), 10)
+            pin = os.path.join(directory, "pin")
+            run(["touch", pin])
+            run(["mount", "--bind", f"/proc/{init}/ns/net", pin])
+            leftovers.note_holders(directory, init)
+            answers.append(sorted(line.split(":")[0] for line in leftovers.still_held(directory)))
+            node.kill()
+            node.wait(20)
+            node.stdout.close()
+            wait_for("the node is gone", lambda: start_time(init) is None, 20)
+            answers.append(leftovers.still_held(directory))
+            shim.kill()
+            shim.wait(20)
+            run(["umount", pin])
+            leftovers.note_holders(directory, init)  # Of a node that is off nothing is noted.
+            return [*answers, leftovers.still_held(directory)]
+
+        with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
+            first, all_of_it, leaked, last = apart(lambda: held(directory))
+        self.assertEqual((first, last), ([], []))
+        # unshare, process 1 with its sleep, and what is outside.
+        self.assertEqual(all_of_it, ["namespace of a node"] + ["process of a node"] * 4)
+        self.assertEqual(len(leaked), 2)
+        self.assertRegex(leaked[0], r"^namespace of a node: net:\[\d+\] mounted at /\S+/pin$")
+        self.assertRegex(leaked[1], r"^process of a node: \d+ sleep 777$")
 
     def test_who_has_the_machine_alone_is_told_of_what_bears_no_mark(self):
         with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
@@ -241,7 +389,7 @@ class TraceTest(unittest.TestCase):
         wanted = {"mount namespace", "process namespace", "network namespace", "firewall rule"}
         for alone in ("1", "0"):
             with unittest.mock.patch.dict(os.environ, {"MUSTER_STRICT_LEFTOVERS": alone}):
-                ours, others = leftovers.left_behind(before, after, directory, "mu249")
+                ours, others = leftovers.left_behind(before, after, directory, "mu249", "10.249")
             told, kept = (ours, others) if alone == "1" else (others, ours)
             self.assertLessEqual(wanted, {line.split(":")[0] for line in told})
             self.assertEqual([line for line in kept if line.split(":")[0] in wanted], [])
@@ -261,7 +409,7 @@ class TraceTest(unittest.TestCase):
                 down = subprocess.run([program, "down", "--state", state], capture_output=True, text=True, timeout=120)
                 self.assertEqual(down.returncode, 0, down.stderr)
                 self.assertFalse(os.path.exists(state))
-                self.no_trace(attached.before, state, attached.tag)
+                self.no_trace(attached.before, state, attached.tag, attached.network)
 
     def test_a_cluster_that_cannot_come_up_whole_is_taken_down_again(self):
         with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 
+import leftovers
 from pki import write_kubeconfig
 from processes import ClusterError, Daemon, SELDOM_COLLECTED, fetch, run, wait_for
 
@@ -310,6 +311,8 @@ class Node:
 
     def power_off(self):
         """As when the plug is pulled: nobody is told, nothing is written, nothing runs on."""
+        if self.running():
+            leftovers.note_holders(self.cluster.directory, self.daemon("init").pid)
         if os.path.exists(f"/sys/class/net/{self.cable}"):
             run(["ip", "link", "set", self.cable, "down"], check=False)
         for pid in self.pod_pids():
