@@ -16,6 +16,9 @@ import installed  # noqa: E402
 from long_job import LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
+# How often operators are killed at a resize to 4 and to 3, until they were in the middle of both.
+RESIZE_TRIES = 3
+
 
 class ElasticFaults(LongJobTest):
     def start_on_both_nodes(self, name, workers=3):
@@ -155,20 +158,43 @@ class ElasticFaults(LongJobTest):
         self.assert_same_bits("apiless", survivors)
 
     def test_operators_killed_in_the_middle_of_a_resize(self):
+        before = len(installed.writes())
         self.start_long("resized", most=4)
-        survivors = self.uids("resized", [0, 1])
-        operators = json.loads(self.cluster.kubectl("-n", "muster", "get", "pods", "-l",
-                                                    "app.kubernetes.io/component=operator", "-o", "json"))["items"]
-        for count in (4, 3):
-            self.kubectl("scale", "tjob/resized", f"--replicas={count}")
-            self.assertTrue(any([self.kill(pod) for pod in operators]))
-            wait_for(f"{count} workers train", lambda: self.status("resized").get("workers") == f"{count}/{count}", 120)
-        names = [pod["metadata"]["name"] for pod in self.pods("resized")]
-        self.assertEqual(len(names), len(set(names)))
+        survivors, operators = self.uids("resized", [0, 1]), installed.operators()
+        in_the_middle, tried = set(), 0
+        while in_the_middle != {3, 4} and tried < RESIZE_TRIES:
+            tried += 1
+            for count in (4, 3):
+                if self.is_killed_amid_resize("resized", count, operators):
+                    in_the_middle.add(count)
+                wait_for(f"{count} workers train", lambda: self.is_resized("resized", count), 120)
+        self.assertEqual(in_the_middle, {3, 4}, "no resize was cut short")
         self.ended("resized")
+        # One for each slot that was new, and for nothing else.
+        self.assertEqual(self.slots_made("resized", installed.writes()[before:]), [0, 1, 2] + [3] * tried)
         self.assertLessEqual(survivors, {pod["metadata"]["uid"] for pod in self.pods("resized")})
         self.assertEqual(self.job("resized")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("resized"), self.laptop_model())
+
+    def is_killed_amid_resize(self, name, count, operators):
+        """Kills all operators once one of them has decided to resize the job. Whether that was in the middle: by the status, which nobody
+        writes now, not all who are to come had come, or who is to go is still there."""
+        self.kubectl("scale", f"tjob/{name}", f"--replicas={count}")
+        wait_for("the resize is decided", lambda: self.status(name).get("targetWorkers") == count, 120)
+        self.assertTrue(any([self.kill(pod) for pod in operators]))
+        there, workers = self.live_slots(name), self.workers(name)
+        print(f"resize to {count}: killed when status said {workers} and pods were there of slots {there}")
+        return there != list(range(count)) or workers != f"{count}/{count}"
+
+    def is_resized(self, name, count):
+        return self.workers(name) == f"{count}/{count}" and self.live_slots(name) == list(range(count))
+
+    def live_slots(self, name):
+        """The slots whose pods have not ended, in order; none has two that nobody has asked to go."""
+        live = [pod for pod in self.pods(name) if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+        slots = [int(pod["metadata"]["labels"]["muster.dev/slot"]) for pod in live if "deletionTimestamp" not in pod["metadata"]]
+        self.assertEqual(len(slots), len(set(slots)), slots)
+        return sorted({int(pod["metadata"]["labels"]["muster.dev/slot"]) for pod in live})
 
 
 if __name__ == "__main__":

@@ -191,6 +191,24 @@ class LongJobTest(InstalledTest):
         self.assertLess(before, last - 1000, "the job is nearly over: it has to be longer")
         wait_for("training goes on", lambda: self.recorded() > before + 100, seconds)
 
+    # ---- What was made for a job
+
+    def made_once(self, name, writes, kinds=None):
+        """What the operators have made for the job, by the API server's own account, as (kind, "-SLOT-ATTEMPT" of a pod), in order: each
+        once, and what was tried again was refused. Where an operator died between its request and the answer, the server may have
+        made the object and account for it with an error of its own."""
+        tried = [(kind, made_name, code) for verb, kind, namespace, made_name, code, user in writes
+                 if verb == "create" and user == OPERATOR and namespace == self.namespace and (kinds is None or kind in kinds)
+                 and re.fullmatch(rf"{name}-[0-9a-z]{{5}}(-\d+-\d+)?", made_name or "")]
+        made = [(kind, made_name) for kind, made_name, code in tried if code == 201]
+        self.assertEqual(len(made), len(set(made)), tried)
+        there = set(made) | {(kind, made_name) for kind, made_name, code in tried if code == 409 or code >= 499}
+        return sorted((kind, made_name.removeprefix(name)[6:]) for kind, made_name in there)
+
+    def slots_made(self, name, writes):
+        """The slots of the pods that were made for the job, in order: one as often as it was given a worker."""
+        return sorted(int(suffix.split("-")[1]) for _, suffix in self.made_once(name, writes, ["pods"]))
+
     def laptop_model(self, steps=None):
         """SHA-256 of the job's model as `muster run` makes it."""
         steps = steps or LONG_STEPS
