@@ -153,7 +153,7 @@ CLI::App* add_prove(CLI::App& app, muster::cli::ProveOptions& options) {
       "  muster prove examples/digits.yaml --workers 1,3,5 --kills 6 --seed 7\n\n"
       "Trains twice at once on this machine: with one undisturbed worker, and with workers that "
       "are\n"
-      "killed, frozen, cut off, sent away and resized by a schedule that the seed determines.\n"
+      "killed, frozen, sent away and resized by a schedule that the seed determines.\n"
       "Exit code: 0 when the parameters are equal after every step; 3 when they are not, with the\n"
       "first step that differs, or when training was over before all kills were made.");
   muster::cli::add_job_file(*prove, options.file, options.overrides);

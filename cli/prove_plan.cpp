@@ -14,7 +14,7 @@ namespace {
 constexpr double kDisturbedShare = 0.75;
 constexpr std::uint64_t kFreezeLeastMs = 50, kFreezeSpanMs = 900;
 /// Longer than the others wait for a sign of life, so that most are left behind and come back.
-constexpr std::uint64_t kCutLeastMs = 200, kCutSpanMs = 1'800;
+constexpr std::uint64_t kSilenceLeastMs = 200, kSilenceSpanMs = 1'800;
 
 }  // namespace
 
@@ -36,7 +36,9 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
     if (blow == Blow::kFreezeTrainer) {
       one.lasts = milliseconds(kFreezeLeastMs + rng.below(kFreezeSpanMs));
     }
-    if (blow == Blow::kCut) one.lasts = milliseconds(kCutLeastMs + rng.below(kCutSpanMs));
+    if (blow == Blow::kFreezeWorker) {
+      one.lasts = milliseconds(kSilenceLeastMs + rng.below(kSilenceSpanMs));
+    }
     one.share = static_cast<double>(plan.size()) + (1 + rng.unit()) / 2;
     plan.push_back(one);
   };
@@ -45,7 +47,7 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
     add(kill % 2 == 0 ? Blow::kKillTrainer : Blow::kKillWorker);
     if (kill % 3 == 1) add(Blow::kFreezeTrainer);
     if (kill % 3 == 2) add(Blow::kLeave);
-    if (kill % 4 == 3) add(Blow::kCut);
+    if (kill % 4 == 3) add(Blow::kFreezeWorker);
   }
   for (Disturbance& one : plan) one.share *= kDisturbedShare / static_cast<double>(plan.size());
   return plan;
@@ -69,6 +71,7 @@ std::vector<std::int64_t> stalls_of(const std::vector<MembershipChange>& changes
 
 std::string describe(const Disturbance& disturbance, int slot) {
   const std::string worker = "worker " + std::to_string(slot);
+  const std::string lasts = " for " + std::to_string(disturbance.lasts.count()) + " ms";
   switch (disturbance.blow) {
     case Blow::kResize:
       return "resize to " + std::to_string(disturbance.size);
@@ -77,10 +80,9 @@ std::string describe(const Disturbance& disturbance, int slot) {
     case Blow::kKillWorker:
       return "SIGKILL all of " + worker;
     case Blow::kFreezeTrainer:
-      return "SIGSTOP the trainer of " + worker + " for " +
-             std::to_string(disturbance.lasts.count()) + " ms";
-    case Blow::kCut:
-      return "cut " + worker + " off for " + std::to_string(disturbance.lasts.count()) + " ms";
+      return "SIGSTOP the trainer of " + worker + lasts;
+    case Blow::kFreezeWorker:
+      return "SIGSTOP all of " + worker + lasts;
     case Blow::kLeave:
       return "SIGTERM " + worker;
   }

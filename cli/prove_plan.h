@@ -18,7 +18,7 @@ enum class Blow {
   kKillTrainer,    ///< SIGKILL of a trainer process: its sentinel starts another
   kKillWorker,     ///< SIGKILL of a whole worker: the operator makes another
   kFreezeTrainer,  ///< SIGSTOP of a trainer, SIGCONT after `lasts`
-  kCut,            ///< SIGSTOP of a whole worker for `lasts`: to the others its network is cut
+  kFreezeWorker,   ///< the same of a whole worker: to the others as silent as behind a cut network
   kLeave,          ///< SIGTERM of a worker: it hands over and leaves, another comes
 };
 
@@ -39,11 +39,11 @@ inline constexpr int kMaxKills = 2 * kRestartsOfProof;
 bool is_kill(const Disturbance& disturbance);
 
 /// Spread over most of the steps, `kills` of them deaths of every kind in turn, and between them a
-/// resize through `sizes` in random order, a freeze, a cut or a leave. Same arguments, same plan.
+/// resize through `sizes` in random order, a freeze or a leave. Same arguments, same plan.
 std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector<int>& sizes,
                                            int kills);
 
-/// "kill the trainer of worker 2".
+/// "SIGKILL the trainer of worker 2".
 std::string describe(const Disturbance& disturbance, int slot);
 
 /// How long training stood still, for each membership that came out of changes the longest of them

@@ -129,7 +129,7 @@ std::optional<std::string> ProveSide::strike(const Disturbance& disturbance) {
   const MonoTime until = options_.clock->mono_now() + disturbance.lasts;
   if (disturbance.blow == Blow::kFreezeTrainer) {
     freeze(trainers[0], until);
-  } else if (disturbance.blow == Blow::kCut) {
+  } else if (disturbance.blow == Blow::kFreezeWorker) {
     // The sentinel first: it must not take its trainer's stillness for a hang.
     freeze(victim->second, until);
     for (const int trainer : trainers) freeze(trainer, until);

@@ -33,7 +33,7 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   const auto plan = plan_disturbances(7, {1, 3, 5}, 12);
   const auto again = plan_disturbances(7, {1, 3, 5}, 12);
   REQUIRE(plan.size() == again.size());
-  int kills = 0, cuts = 0;
+  int kills = 0, silences = 0;
   std::set<int> sizes;
   double last = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
@@ -43,8 +43,8 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
     CHECK(plan[i].share > last);
     last = plan[i].share;
     kills += is_kill(plan[i]) ? 1 : 0;
-    if (plan[i].blow == Blow::kCut) {
-      ++cuts;
+    if (plan[i].blow == Blow::kFreezeWorker) {
+      ++silences;
       CHECK(plan[i].lasts >= milliseconds(200));
     }
     if (plan[i].blow == Blow::kResize) sizes.insert(plan[i].size);
@@ -52,10 +52,26 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   CHECK(last > 0.7);  // most of the steps are disturbed
   CHECK(last < 0.76);
   CHECK(kills == 12);
-  CHECK(cuts == 3);
+  CHECK(silences == 3);
   CHECK(sizes == std::set<int>{1, 3, 5});
   CHECK(plan_disturbances(8, {1, 3, 5}, 12)[1].choice != plan[1].choice);
   CHECK(plan_disturbances(7, {1, 3, 5}, 0).empty());
+}
+
+TEST_CASE("what is done to whom is said in the words of what is done") {
+  const auto said = [](Blow blow) {
+    Disturbance one;
+    one.blow = blow;
+    one.size = 3;
+    one.lasts = milliseconds(325);
+    return describe(one, 2);
+  };
+  CHECK(said(Blow::kResize) == "resize to 3");
+  CHECK(said(Blow::kKillTrainer) == "SIGKILL the trainer of worker 2");
+  CHECK(said(Blow::kKillWorker) == "SIGKILL all of worker 2");
+  CHECK(said(Blow::kFreezeTrainer) == "SIGSTOP the trainer of worker 2 for 325 ms");
+  CHECK(said(Blow::kFreezeWorker) == "SIGSTOP all of worker 2 for 325 ms");
+  CHECK(said(Blow::kLeave) == "SIGTERM worker 2");
 }
 
 TEST_CASE("a job may start again as often as the longest schedule kills whole workers") {
