@@ -9,11 +9,12 @@ import contextlib
 import glob
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LongJobTest, long_job  # noqa: E402
+from long_job import LONG_STEPS, STALL, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # How often operators are killed at a resize to 4 and to 3, until they were in the middle of both.
@@ -22,18 +23,18 @@ RESIZE_TRIES = 3
 
 class ElasticFaults(LongJobTest):
     def start_on_both_nodes(self, name, workers=3):
-        """Two or three workers on both nodes; the number of the node that slot 0, which has the files, is not on, and the uids
+        """Two, three or four workers on both nodes; the number of the node that slot 0, which has the files, is not on, and the uids
         of the workers that are not there."""
         manifest = long_job(name, most=workers)
         worker = manifest["spec"]["worker"]
-        worker["count"], worker["resources"]["memory"] = workers, self.part_of_a_node(fifths=2 if workers == 3 else 3)
+        worker["count"], worker["resources"]["memory"] = workers, self.part_of_a_node(fifths=3 if workers == 2 else 2)
         self.apply_with_claim(manifest)
         self.find_volume(name)
         wait_for(f"{name} trains", lambda: self.recorded() > 1000, 180)
         nodes = {int(pod["metadata"]["labels"]["muster.dev/slot"]): pod["spec"]["nodeName"] for pod in self.pods(name)}
         others = [slot for slot, node in nodes.items() if node != nodes[0]]
         self.assertTrue(others, f"all workers are on {nodes[0]}")
-        self.assertEqual(len(others), 1, "without the other node there are too few")
+        self.assertEqual(len(others), workers // 2, "without the other node there are too few")
         return int(nodes[others[0]][len("node"):]), self.uids(name, [slot for slot in nodes if slot not in others])
 
     def uids(self, name, slots):
@@ -85,27 +86,25 @@ class ElasticFaults(LongJobTest):
             wait_for("it asks", lambda: self.log_on_disk(pod).count("the witness does not answer") >= asked, 60)
             self.assertEqual(self.recorded(), stood, "it went on without the witness")
 
-    def log_on_disk(self, pod):
-        """What a pod's worker has said; that needs no API server."""
-        node, meta = self.cluster.node(int(pod["spec"]["nodeName"][len("node"):])), pod["metadata"]
-        text = ""
-        for path in sorted(glob.glob(os.path.join(
-                node.storage, "log", "pods", f"{meta['namespace']}_{meta['name']}_{meta['uid']}", "*", "*.log"))):
-            with open(path, encoding="utf-8") as file:
-                text += file.read()
-        return text
-
     def test_a_drained_node_hands_over_and_nobody_computes_twice(self):
-        number, survivors = self.start_on_both_nodes("drained")
+        number, survivors = self.start_on_both_nodes("drained", workers=4)
+        staying = [pod for pod in self.pods("drained") if pod["metadata"]["uid"] in survivors]
+        leaving = {pod["metadata"]["labels"]["muster.dev/slot"] for pod in self.pods("drained")} - {
+            pod["metadata"]["labels"]["muster.dev/slot"] for pod in staying}
         self.cluster.kubectl("drain", f"node{number}", "--ignore-daemonsets", "--delete-emptydir-data", "--force",
                              "--pod-selector=muster.dev/job-name=drained", "--timeout=60s")
         try:
             self.assert_trains_on()
-            text = self.kubectl("describe", "tjob", "drained")
-            self.assertRegex(text, r"left at step \d+")
+            for slot in leaving:
+                self.assert_told("drained", rf"WorkerLost .*worker {slot} left at step \d+ \(asked to leave\)" + STALL)
         finally:
             self.cluster.kubectl("uncordon", f"node{number}")
         self.assert_same_bits("drained", survivors)
+        for pod in staying:
+            said = self.log_on_disk(pod)
+            recomputed = re.findall(r'"recomputed":(\d+)', said)
+            self.assertGreater(len(recomputed), 1, "it says so of each membership")
+            self.assertEqual(set(recomputed), {"0"}, said)
 
     def test_a_drain_under_a_gang_of_its_least_size_brings_a_spare_worker_first(self):
         manifest = long_job("least", most=3)

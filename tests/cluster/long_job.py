@@ -241,6 +241,16 @@ class LongJobTest(InstalledTest):
         self.assertTrue(text.endswith("Ki"), text)
         return f"{int(text[:-2]) * fifths // 5}Ki"
 
+    def log_on_disk(self, pod):
+        """What a pod's worker has said; that needs no API server."""
+        node, meta = self.cluster.node(int(pod["spec"]["nodeName"][len("node"):])), pod["metadata"]
+        text = ""
+        for path in sorted(glob.glob(os.path.join(
+                node.storage, "log", "pods", f"{meta['namespace']}_{meta['name']}_{meta['uid']}", "*", "*.log"))):
+            with open(path, encoding="utf-8") as file:
+                text += file.read()
+        return text
+
     def assert_told(self, name, sentence, seconds=60):
         """The match in `describe`. What workers tell of a change comes with one of their next reports."""
         text = ""

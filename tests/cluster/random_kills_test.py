@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
 from installed import OPERATOR  # noqa: E402
 from killer import SEED, Killer  # noqa: E402
-from long_job import LONG_STEPS, OPERATOR, LongJobTest, long_job  # noqa: E402
+from long_job import LONG_STEPS, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # One long job for all that happens in between; short ones, one after another, for beginnings and ends.
