@@ -4,6 +4,7 @@
     tests/faults/death_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster and muster-worker
 """
 
+import glob
 import json
 import math
 import os
@@ -195,6 +196,29 @@ class Leave(FaultTest):
         self.assert_undisturbed(job, [0, 1], before)
         job.end()
         self.assert_nothing_recomputed(job)
+
+    def test_the_worker_with_the_files_saves_before_it_leaves_and_nothing_is_computed_twice(self):
+        steps = 1000
+        # No other checkpoint is due before the end.
+        job = self.training(3, steps, pace_ms=20, training={"checkpoint": {"path": "/unused", "everySteps": steps}})
+        before, leaving = job.identities([1, 2]), job.workers()[0]
+        signal_all([leaving.sentinel], signal.SIGTERM)
+        job.wait_for("another takes its place", lambda: job.workers().get(0, leaving).sentinel != leaving.sentinel)
+        saved = self.checkpoints(job)
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [1, 2], before)
+        job.end()
+        self.assert_nothing_recomputed(job)
+        self.assertEqual(len(saved), 1, job.log_of(0))
+        # The others went on with the step behind it.
+        begun = [json.loads(line)["step"] for line in job.log_of(1).splitlines() if ENTERS in line]
+        self.assertIn(saved[0] + 1, begun[1:], job.log_of(1))
+
+    @staticmethod
+    def checkpoints(job):
+        """The steps of which there is a whole one."""
+        names = glob.glob(os.path.join(job.output, "checkpoints", "step-*", "manifest.json"))
+        return sorted(int(os.path.basename(os.path.dirname(name)).removeprefix("step-")) for name in names)
 
     def assert_nothing_recomputed(self, job):
         found = [int(number) for number in re.findall(r'"recomputed":(\d+)', job.logs())]
