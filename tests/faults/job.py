@@ -271,6 +271,10 @@ class Job:
         """How often a trainer, or one of that slot, has said that it entered a membership."""
         return (self.logs() if slot is None else self.log_of(slot)).count(ENTERS)
 
+    def newest_epoch(self, slot, message):
+        """The last membership of which the slot's worker has logged that; 0 before any."""
+        return max(map(int, re.findall(rf'"message":"{message}".*?"epoch":(\d+)', self.log_of(slot))), default=0)
+
     def wait_entered(self, times, slot=None):
         """Waits until it was said so often; how often it was. Who trains may come to say so after the first steps."""
         return self.wait_for(f"{times} have said that they train", lambda: self.entered(slot) >= times and self.entered(slot))

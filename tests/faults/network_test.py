@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from job import CNN, FaultTest, main  # noqa: E402
+from job import CNN, ENTERS, FaultTest, main  # noqa: E402
 from wire import MTU, SMALL_MTU, Wire, available  # noqa: E402
 
 SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
@@ -73,6 +73,21 @@ class Cut(NetworkTest):
         wire.heal()
         job.wait_trained_by(3)
         self.assert_undisturbed(job, [0, 1], survivors)
+        job.end()
+
+    def test_a_node_without_power_that_has_the_files_is_missed_and_the_record_lacks_nothing(self):
+        job, wire = self.wired(3, 1500)
+        job.wait_step(job.step() + 20)  # how long a change delays a step they know by how long steps take
+        survivors = job.identities([1, 2])
+        stood = {slot: job.newest_epoch(slot, ENTERS) for slot in survivors}
+        wire.isolate(0)
+        job.kill(0)
+        # Nobody writes the record: that they make steps they say themselves.
+        job.wait_for("the others train on", lambda: all(
+            job.newest_epoch(slot, "made the step of a change") > epoch for slot, epoch in stood.items()))
+        wire.heal()
+        job.wait_trained_by(3)
+        self.assert_undisturbed(job, [1, 2], survivors)
         job.end()
 
     def test_of_two_halves_one_trains_on_with_the_witness_and_the_other_joins_again(self):
