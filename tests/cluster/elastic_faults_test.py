@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LONG_STEPS, STALL, LongJobTest, long_job  # noqa: E402
+from long_job import STALL, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # How often operators are killed at a resize to 4 and to 3, until they were in the middle of both.

@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import STALL, LongJobTest  # noqa: E402
+from long_job import ENTERS, STALL, LongJobTest  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 
@@ -63,16 +63,46 @@ class JobFaults(LongJobTest):
         return {pod["metadata"]["uid"] for pod in self.pods(name)
                 if pod["metadata"]["labels"]["muster.dev/slot"] == str(slot)}
 
-    def test_a_killed_worker_is_replaced_while_the_other_trains_on(self):
+    def trainers_of(self, pod):
+        """Pids of its trainers, on this machine: what its sentinel has started."""
+        found = []
+        for pid in self.pids_of(pod):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    if b"--trainer" in file.read().split(b"\0"):
+                        found.append(pid)
+            except OSError:
+                pass  # it ended while it was looked at
+        return found
+
+    def kill_trainer(self, victim, other):
+        """SIGKILL for the only trainer of that pod; until another of the same sentinel trains with the other pod's."""
+        (trainer,) = self.trainers_of(victim)
+        sentinels = set(self.pids_of(victim)) - {trainer}
+        self.assertTrue(sentinels)
+        epoch = self.newest_epoch(victim, ENTERS)
+        os.kill(trainer, signal.SIGKILL)
+        wait_for("another trainer is a member", lambda: self.newest_epoch(victim, ENTERS) > epoch, 120)
+        epoch = self.newest_epoch(victim, ENTERS)
+        wait_for("both make a step", lambda: self.newest_epoch(other, "made the step of a change") >= epoch, 120)
+        anew = self.trainers_of(victim)
+        self.assertEqual(set(self.pids_of(victim)) - set(anew), sentinels)
+        self.assertNotIn(trainer, anew)
+
+    def test_a_killed_trainer_comes_back_in_its_pod_and_a_killed_worker_is_replaced(self):
+        before = len(installed.writes())
         self.start_long("killed")
-        survivor = self.uid_of_slot("killed", 0)
-        victim = next(pod for pod in self.pods("killed") if pod["metadata"]["labels"]["muster.dev/slot"] == "1")
+        other, victim = sorted(self.pods("killed"), key=lambda pod: pod["metadata"]["labels"]["muster.dev/slot"])
+        self.kill_trainer(victim, other)
+        self.assertEqual(self.uid_of_slot("killed", 1), {victim["metadata"]["uid"]})
         self.assertTrue(self.kill(victim))
         self.ended("killed")
-        self.assertEqual(self.uid_of_slot("killed", 0), survivor)
+        self.assertEqual(self.uid_of_slot("killed", 0), {other["metadata"]["uid"]})
+        self.assertEqual(self.slots_made("killed", installed.writes()[before:]), [0, 1, 1])
         self.assertEqual(self.job("killed")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("killed"), self.laptop_model())
-        self.assert_told("killed", r"WorkerLost .*worker 1 was lost at step \d+ \([a-z ]+\)" + STALL)
+        self.assert_told("killed", r"WorkerRespawned .*the trainer of worker 1 was respawned at step \d+" + STALL)
+        self.assert_told("killed", r"WorkerLost .*worker 1 was lost at step \d+ \((its worker ended|not heard by the others)\)" + STALL)
 
     def test_a_gang_that_is_killed_whole_goes_on_from_its_last_checkpoint(self):
         self.start_long("both")

@@ -22,6 +22,7 @@ CPU, CPU_WHILE_OPERATORS_DIE = "160m", "90m"
 PROGRESS, PROGRESS_SECONDS = {"progress", "checkpoint", "model", "dataSHA256"}, 15
 # What the life of an undisturbed job may cost beside them.
 STATUS_WRITES_MOST = 6
+ENTERS = "trains in a membership"  # in a worker's log
 # What is told of a change of the membership, behind who came or went.
 STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
@@ -250,6 +251,10 @@ class LongJobTest(InstalledTest):
             with open(path, encoding="utf-8") as file:
                 text += file.read()
         return text
+
+    def newest_epoch(self, pod, message):
+        """The last membership of which the pod's worker has logged that; 0 before any."""
+        return max(map(int, re.findall(rf'"message":"{message}".*?"epoch":(\d+)', self.log_on_disk(pod))), default=0)
 
     def assert_told(self, name, sentence, seconds=60):
         """The match in `describe`. What workers tell of a change comes with one of their next reports."""
