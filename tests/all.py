@@ -9,7 +9,7 @@ before on this machine: their random cases come from a fixed seed. Nor are the t
 programs, chart, images and tests are those that have passed before. --again runs them all. MUSTER_TEST_SECONDS says when the run
 will be ended: a cluster's test that would not be done is skipped.
 Output of a passing check is one line; of a failing one, its first and last lines.
-At the end each failure is told again in a few lines: often nothing else of a long run is kept.
+At the end what passing tests have measured and each failure, in a few lines, are told again: often nothing else of a long run is kept.
 The last line reads `N passed, N failed`: doctest cases, ctest programs of other kinds, and checks.
 """
 
@@ -103,12 +103,15 @@ class Totals:
     passed = 0
     failed = 0
     skipped = []
+    measured = []  # what passing checks tell for whoever reads the whole run
     failures = []  # (name, the end of what it printed)
 
 
 # What a test says that it cannot try here: a line of its own, or doctest's; or unittest's, with -v. Behind ctest's number.
 SKIPPED = re.compile(r"^(?:\d+: )?(?:.*MESSAGE: )?skipped: (.*)$", re.M)
 SKIPPED_BY_UNITTEST = re.compile(r"^(?:\d+: )?(\w+) \(.*\.\.\. skipped (['\"])(.*)\2$", re.M)
+# What a test has measured and asserts nothing of: a line of its own.
+MEASURED = re.compile(r"^(?:\d+: )?measured: (.*)$", re.M)
 
 
 class StepFailed(Exception):
@@ -216,6 +219,7 @@ def check(name, function, *arguments):
     with Totals.lock:
         Totals.passed += (count(output) or (1, 0))[0]
         Totals.skipped += [f"{name}: {what}" for what in skips(output)]
+        Totals.measured += [f"{name}: {what}" for what in MEASURED.findall(output)]
         print(f"ok   {name} ({time.monotonic() - started:.0f} s)", flush=True)
 
 
@@ -427,7 +431,8 @@ def check_unless_passed(name, passed, try_it, every_time=False):
     """Checks what try_it() prints, unless the stamp `passed` is there: then what is kept in it."""
     def try_and_leave():
         text = try_it()
-        leave(passed, "\n".join(line for line in text.splitlines() if "test cases:" in line or SKIPPED.match(line)))
+        leave(passed, "\n".join(line for line in text.splitlines() if "test cases:" in line or SKIPPED.match(line)
+                                or MEASURED.match(line)))
         return text
 
     def read_again():
@@ -700,6 +705,8 @@ def main():
         ahead.wait_for(name)
         if name not in Options.beside_last:
             take(name)
+    for line in Totals.measured:
+        print(f"measured: {line}")
     for line in Totals.skipped:
         print(f"skipped: {line}")
     print(f"{len(Totals.skipped)} skipped")

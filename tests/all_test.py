@@ -32,7 +32,7 @@ def failing(lines):
 
 class AllTest(unittest.TestCase):
     def setUp(self):
-        for name, value in {"passed": 0, "failed": 0, "failures": [], "skipped": []}.items():
+        for name, value in {"passed": 0, "failed": 0, "failures": [], "skipped": [], "measured": []}.items():
             patch = mock.patch.object(tests.Totals, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -126,6 +126,17 @@ class AllTest(unittest.TestCase):
         said = ["skipped: no network", "12: /a/b_test.cpp:157: MESSAGE: skipped: no AVX-512", "an object is skipped: no", "ok"]
         output_of(tests.check, "test_a", lambda: "\n".join(said))
         self.assertEqual(tests.Totals.skipped, ["test_a: no network", "test_a: no AVX-512"])
+
+    def test_what_a_passing_check_has_measured_is_told_at_the_end_and_kept_for_the_next_run(self):
+        said = ["a test ... ok", "measured: stall told on real nodes: a killed worker 31 ms", "7: measured: another 2 ms", "not measured: 3"]
+        told = ["measured: nodes: stall told on real nodes: a killed worker 31 ms", "measured: nodes: another 2 ms"]
+        with tempfile.TemporaryDirectory() as directory, mock.patch.object(tests.Options, "again", False):
+            passed = os.path.join(directory, "passed")
+            output_of(tests.check_unless_passed, "nodes", passed, lambda: "\n".join(said))
+            with mock.patch.dict(tests.STEPS, {"style": lambda: None}), mock.patch.object(sys, "argv", ["all.py", "--only", "style"]):
+                self.assertEqual([line for line in output_of(tests.main) if line.startswith("measured: ")], told)
+            output_of(tests.check_unless_passed, "nodes", passed, self.fail)
+        self.assertEqual(tests.Totals.measured[2:], [line.replace("measured: nodes:", "nodes, unchanged since it passed:") for line in told])
 
     def test_tests_that_unittest_skips_are_told_with_their_reasons_and_counted(self):
         said = ["25: test_a (__main__.Cut.test_a) ... skipped 'needs root'", "25: test_b (__main__.Cut.test_b) ... ok",

@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import STALL, LongJobTest, long_job  # noqa: E402
+from long_job import LOST, STALL, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # How often operators are killed at a resize to 4 and to 3, until they were in the middle of both.
@@ -57,6 +57,8 @@ class ElasticFaults(LongJobTest):
             node.start()
             node.ready()
         self.assert_same_bits("power", survivors)
+        self.assert_told("power", LOST.format(slot=r"\d", reason="[a-z ]+") + STALL)
+        self.note_stall("power", "a node without power")
 
     def test_half_of_the_workers_lost_without_power_wait_for_the_witness(self):
         number, survivors = self.start_on_both_nodes("halved", workers=2)
@@ -155,6 +157,7 @@ class ElasticFaults(LongJobTest):
         finally:
             self.cluster.api_start()
         self.assert_same_bits("apiless", survivors)
+        self.note_stall("apiless", "a killed worker while the API server is away")
 
     def test_operators_killed_in_the_middle_of_a_resize(self):
         before = len(installed.writes())

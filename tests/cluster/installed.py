@@ -41,6 +41,7 @@ class _World:
 
     directory = cluster = killer = None
     is_installed = False
+    stalls = []
 
 
 def directory():
@@ -159,6 +160,11 @@ def operators_die():
     return _World.killer is not None
 
 
+def note_stall(fault, milliseconds):
+    """How long the workers of a job say that they stood still. Nothing is asserted of it; main() tells it whoever reads the whole run."""
+    _World.stalls.append(f"{fault} {milliseconds} ms")
+
+
 def kill(pod):
     """SIGKILL for all of a pod's worker container; returns whether anything was there."""
     killed = False
@@ -234,6 +240,8 @@ def main(*modules, operators_killed=False):
         if _World.directory is not None:
             shutil.rmtree(_World.directory, ignore_errors=True)
         print(f"taken down in {time.monotonic() - started:.0f} s")
+        if _World.stalls:
+            print("measured: stall told on real nodes: " + ", ".join(_World.stalls))
     sys.exit(1 if failed else 0)
 
 

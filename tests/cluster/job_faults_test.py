@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import ENTERS, STALL, LongJobTest  # noqa: E402
+from long_job import ENTERS, LOST, STALL, LongJobTest  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 
@@ -102,7 +102,9 @@ class JobFaults(LongJobTest):
         self.assertEqual(self.job("killed")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("killed"), self.laptop_model())
         self.assert_told("killed", r"WorkerRespawned .*the trainer of worker 1 was respawned at step \d+" + STALL)
-        self.assert_told("killed", r"WorkerLost .*worker 1 was lost at step \d+ \((its worker ended|not heard by the others)\)" + STALL)
+        self.assert_told("killed", LOST.format(slot=1, reason="(its worker ended|not heard by the others)") + STALL)
+        self.note_stall("killed", "a killed worker", "(its worker ended|not heard by the others)")
+        self.note_stall("killed", "a killed trainer", "its trainer process ended")
 
     def test_a_gang_that_is_killed_whole_goes_on_from_its_last_checkpoint(self):
         self.start_long("both")

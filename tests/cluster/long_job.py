@@ -23,8 +23,9 @@ PROGRESS, PROGRESS_SECONDS = {"progress", "checkpoint", "model", "dataSHA256"}, 
 # What the life of an undisturbed job may cost beside them.
 STATUS_WRITES_MOST = 6
 ENTERS = "trains in a membership"  # in a worker's log
-# What is told of a change of the membership, behind who came or went.
-STALL = r"; training stood still for \d+ ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
+# Who was lost, and why, of a change of the membership; what is told of any change behind that.
+LOST = r"WorkerLost .*worker {slot} was lost at step \d+ \({reason}\)"
+STALL = r"; training stood still for (?P<stall>\d+) ms(, the step took \d+ ms longer than usual)?; membership epoch \d+"
 
 
 def long_job(name, steps=None, cpu=None, most=2):
@@ -268,6 +269,13 @@ class LongJobTest(InstalledTest):
             return wait_for(sentence, told, seconds)
         except ClusterError as error:
             self.fail(f"{error}\n{text}")
+
+    def note_stall(self, name, fault, reason="[a-z ]+"):
+        """How long the job's workers say that they stood still when one was lost for that reason, where that is told: a trainer may be
+        back before the others have come to the end of a step."""
+        told = re.search(LOST.format(slot=r"\d", reason=reason) + STALL, self.kubectl("describe", "tjob", name))
+        if told:
+            installed.note_stall(fault, told["stall"])
 
     def assert_no_warnings(self, name):
         """Of the job; its pods' events are the kubelets'. That a worker is slow a full machine sees to."""
