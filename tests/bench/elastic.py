@@ -11,14 +11,16 @@ at once. Everything is seen from outside: Muster's record as it grows, the lines
 stall: from the fault until a step made without the victim is done (kills, silence); the longest time between two steps
 until the change is done (scale-up, scale-down, leave; `nothing`: in a second without any, which is what quotas and a busy
 machine alone do). At the change: the time between two steps in which the members changed, one of these steps included.
-Told: the longest that a survivor says it stood still, from its last work until it trains in the new membership. Goodput:
-committed steps x fault-free step time / wall, with a kill every 5 s of a trainer or a whole worker, whichever; the
+Told: the longest that a survivor says it stood still, from its last work until it trains in the new membership; that alone
+is the stall of `kill of slot 0`, who writes what is watched. Goodput: committed steps x fault-free step time / wall, with a
+kill of a trainer or a whole worker, whichever, every 5 s on average; times and victims are those of the seed, and the
 fault-free time is taken before and after.
 """
 
 import argparse
 import json
 import os
+import platform
 import random
 import shutil
 import signal
@@ -29,16 +31,19 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "faults"))
 import cgroup  # noqa: E402
 from job import Job, children_of, read, signal_all, stat_of  # noqa: E402
 
 PROCESSORS, IMAGES, PAUSE = 2.0, 4096, 0.001
 ENDLESS = 100_000_000
-KINDS = ["nothing", "trainer kill", "worker kill", "silent loss", "scale-up", "scale-down", "planned leave"]
-PEER_KINDS = ["trainer kill", "worker kill", "silent loss", "scale-up", "planned leave"]
+FILES_KILL = "kill of slot 0"
+# In the order in which they are taken: the victims of each hang on those before it.
+KINDS = ["nothing", "trainer kill", "worker kill", "silent loss", "scale-up", "scale-down", "planned leave", FILES_KILL]
+PEER_KINDS = ["trainer kill", "worker kill", "silent loss", "scale-up", "planned leave", "scale-down"]
 SETTLE_STEPS = 30
-KILL_EVERY_SECONDS = 5
+KILL_EVERY_SECONDS = 5  # on average
 PEER_SECONDS = 240
 
 
@@ -207,6 +212,8 @@ class Muster(Training):
             since = time.monotonic()
             self.lines.watch("a second", lambda: time.monotonic() > since + 1, 60, self.job.alive)
             return self.longest_gap(since), 0
+        if kind == FILES_KILL:
+            return self.kill_of_files()
         job, slot = self.job, rng.randrange(1, self.workers)
         is_resize = kind in ("scale-up", "scale-down")
         if kind == "scale-up":
@@ -246,6 +253,18 @@ class Muster(Training):
             job.resize(self.workers)
         self.until(self.workers)
         return stall, sum(before[one] != after.get(one) for one in before)
+
+    def kill_of_files(self):
+        """What once() gives of slot 0, which has the files. Its survivors tell the stall: no step is seen until another is in its place."""
+        job, survivors = self.job, range(1, self.workers)
+        before, epoch = job.identities(survivors), max(self.entries(), default=0)
+        signal_all(job.workers()[0].pids(), signal.SIGKILL)
+        self.until(self.workers)
+        # What is logged may come after its effects.
+        self.lines.watch("the survivors tell", lambda: self.told(epoch, survivors) is not None, 60, job.alive)
+        told, after = self.told(epoch, survivors), job.identities(survivors)
+        self.details.setdefault(FILES_KILL, []).append({"at_change_ms": None, "told_ms": round(told, 1)})
+        return told / 1000, sum(before[one] != after.get(one) for one in before)
 
     def strike(self, rng):
         """One random kill; who it was."""
@@ -330,6 +349,8 @@ class Torchrun:
         elif kind == "planned leave":
             self.end_agent(slot, signal.SIGTERM)
             self.start_agent(slot)
+        elif kind == "scale-down":
+            self.end_agent(slot, signal.SIGTERM)
         else:
             self.start_agent(slot)
         # Who trains on after a fault is a new process: its first line comes after a pause.
@@ -339,6 +360,9 @@ class Torchrun:
         if kind == "silent loss":
             signal_all(frozen, signal.SIGKILL)
             self.agents[slot].wait()
+            self.start_agent(slot)
+        elif kind == "scale-down":
+            self.until(self.workers - 1)
             self.start_agent(slot)
         self.until(self.workers)
         restarted = sum((stat_of(pid) or (0, 0, 0))[2] != was[2] for pid, was in before.items() if was)
@@ -393,13 +417,22 @@ def calm_step_seconds(side, seconds):
     return (time.monotonic() - since) / max(1, side.committed() - steps)
 
 
+def kill_times(seed, seconds):
+    """When workers are killed, in seconds from the beginning."""
+    rng, due, times = random.Random(f"kills {seed}"), 0.0, []
+    while (due := due + rng.uniform(0, 2 * KILL_EVERY_SECONDS)) < seconds:
+        times.append(due)
+    return times
+
+
 def measure_goodput(side, arguments, rng, calm_before):
     """{goodput and what it was made of}"""
     before, since, kills = side.committed(), time.monotonic(), []
-    while time.monotonic() < since + arguments.goodput:
+    # They hang on the seed alone, and not on whom the kills before have met.
+    for due in kill_times(arguments.seed, arguments.goodput):
+        side.lines.watch("the next kill", lambda: time.monotonic() >= since + due, 60, lambda: None)
         kills.append([round(time.monotonic() - since, 1), side.strike(rng)])
-        due = since + len(kills) * KILL_EVERY_SECONDS
-        side.lines.watch("the next kill", lambda: time.monotonic() >= due, 60, lambda: None)
+    side.lines.watch("the last of it", lambda: time.monotonic() >= since + arguments.goodput, 60, lambda: None)
     wall, steps = time.monotonic() - since, side.committed() - before
     try:
         side.until(side.workers)
@@ -435,7 +468,8 @@ def measure(side, arguments):
                 print(f"    {name}: {', '.join(f'{one:.1f}' for one in told)}", flush=True)
     result = {"step_ms": step_seconds * 1000, "stalls_ms": {kind: [round(one * 1000, 1) for one in values]
                                                            for kind, values in stalls.items()},
-              "details": getattr(side, "details", {}), "survivors_restarted": restarted, "changes": sum(map(len, stalls.values())), "lost": side.lost()}
+              "details": getattr(side, "details", {}), "survivors_restarted": restarted,
+              "changes": sum(map(len, stalls.values())), "lost": side.lost()}
     if arguments.goodput > 0:
         result.update(measure_goodput(side, arguments, rng, step_seconds))
         result["lost"] = side.lost()
@@ -450,7 +484,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=20, help="of each change")
     parser.add_argument("--peer-repeat", type=int, default=5, help="likewise for torchrun, which takes long")
     parser.add_argument("--calm", type=float, default=5, help="seconds of undisturbed training for the step's time")
-    parser.add_argument("--goodput", type=float, default=600, help="seconds with a random kill every 5; 0 leaves it out")
+    parser.add_argument("--goodput", type=float, default=600, help="seconds with a random kill every 5 on average; 0 leaves it out")
     parser.add_argument("--peer-goodput", type=float, default=120, help="likewise for torchrun")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hidden", type=lambda text: [int(one) for one in text.split(",")], default=[256],
@@ -488,7 +522,22 @@ def main():
     show(results)
     if arguments.out:
         with open(arguments.out, "w", encoding="utf-8") as file:
-            json.dump({"seed": arguments.seed, "workers": arguments.workers, "load": os.getloadavg(), **results}, file, indent=1)
+            json.dump({"seed": arguments.seed, "workers": arguments.workers, "load": os.getloadavg(), "revision": revision(),
+                       "machine": machine(), **results}, file, indent=1)
+
+
+def revision():
+    """Of the source tree here; with a mark where something in it is not committed."""
+    said = [subprocess.run(["git", *command], cwd=ROOT, text=True, capture_output=True, check=False).stdout.strip()
+            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])]
+    return said[0] + (" and changes" if said[1] else "")
+
+
+def machine():
+    models = [line.partition(":")[2].strip() for line in read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    return {"processors": os.cpu_count(), "model": models[0] if models else platform.machine(), "system": platform.release(),
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "measured": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())}
 
 
 def show(results):
@@ -505,7 +554,8 @@ def show(results):
     row("steps lost or repeated", lambda one: str(one["lost"][0]))
     row("samples lost or repeated", lambda one: str(one["lost"][1]))
     row("survivors restarted", lambda one: f"{one['survivors_restarted']} in {one['changes']} changes")
-    row("goodput, a kill every 5 s", lambda one: f"{one['goodput']:.3f} ({one['kills']} kills)" if "goodput" in one else "not run")
+    row("goodput, a kill every 5 s on average",
+        lambda one: f"{one['goodput']:.3f} ({one['kills']} kills)" if "goodput" in one else "not run")
 
 
 if __name__ == "__main__":
