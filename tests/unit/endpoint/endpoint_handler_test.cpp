@@ -460,7 +460,7 @@ TEST_CASE("the more workers there are, the more rarely each is asked to report")
   CHECK(wished() == 8000);
 }
 
-TEST_CASE("workers that wait ask some two hundred times a second, of any number, and each gang alike") {
+TEST_CASE("workers that wait ask some 200 times a second, of any number, each gang alike") {
   CHECK(join_pause(1, 1) == milliseconds(0));
   CHECK(join_pause(50, 1) == milliseconds(0));
   CHECK(join_pause(51, 1) == milliseconds(5));
