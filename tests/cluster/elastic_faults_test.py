@@ -6,8 +6,6 @@ Needs root and the release programs.
 """
 
 import contextlib
-import glob
-import json
 import os
 import re
 import sys
