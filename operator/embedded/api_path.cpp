@@ -23,7 +23,7 @@ ResourceType make_type(api::Kind kind) {
   const bool has_own_status = kind == api::Kind::kTrainingJob || kind == api::Kind::kTrainingQueue;
   const bool is_custom = has_own_status || kind == api::Kind::kTopologyConfig ||
                          kind == api::Kind::kKueueTopology || kind == api::Kind::kKaiTopology ||
-                         kind == api::Kind::kHyperNode;
+                         kind == api::Kind::kHyperNode || kind == api::Kind::kKueueWorkload;
   type.has_status = has_own_status || kind == api::Kind::kPod || kind == api::Kind::kNode ||
                     kind == api::Kind::kService;
   type.has_generation = is_custom || kind == api::Kind::kPod;
@@ -103,7 +103,7 @@ const std::vector<ResourceType>& resource_types() {
           api::Kind::kPersistentVolumeClaim, api::Kind::kPodDisruptionBudget, api::Kind::kPodGroup,
           api::Kind::kWorkload, api::Kind::kTrainingQueue, api::Kind::kPriorityClass,
           api::Kind::kTopologyConfig, api::Kind::kKueueTopology, api::Kind::kKaiTopology,
-          api::Kind::kHyperNode}) {
+          api::Kind::kHyperNode, api::Kind::kKueueWorkload}) {
       types.push_back(make_type(kind));
     }
     return types;

@@ -2,15 +2,43 @@
 // back while this process does not lead.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/clock.h"
 #include "operator/core/leader_election.h"
+#include "operator/kube/api_client.h"
 #include "operator/kube/transport_guards.h"
 
 namespace muster::runtime {
+
+/// One who takes part, without a thread: the election and its exchanges, for whoever turns it.
+/// Threads: one.
+class Candidate {
+ public:
+  /// `transport` and `clock` outlive it.
+  Candidate(kube::HttpTransport& transport, const Clock& clock, core::ElectionOptions options,
+            std::uint64_t seed);
+
+  /// One exchange; or none, and until when there is nothing to do. Blocks: one exchange.
+  std::optional<MonoTime> step();
+  /// Gives the Lease up where it is ours. Blocks: one exchange.
+  void release();
+  const core::LeaderElection& election() const { return election_; }
+
+ private:
+  Result<api::Lease> write(const api::Lease& lease);
+  void tell(const Result<api::Lease>& lease);
+
+  const Clock& clock_;
+  const api::ObjectKey lease_;
+  std::unique_ptr<kube::ApiClient> client_;
+  core::LeaderElection election_;
+  std::string trouble_;  ///< as it was told last
+};
 
 struct ElectorOptions {
   /// Its own: renewals must not wait behind other requests. Outlives the elector.

@@ -369,6 +369,13 @@ BREAKAGES = [
     Breakage("a write that waits for its answer does not look at its fence", TRANSPORT,
              "  while (const auto look = patience.next_look()) {\n    if (pending.wait(clock, *look))",
              "  while (patience.next_look()) {\n    if (pending.wait(clock, clock.mono_now() + seconds(20)))", "test_kube_rest"),
+    Breakage("a PodGroup is made before its Workload", APPLIER,
+             "        create(api::workload_kind(group), group.meta, api::workload_json(group)));\n"
+             "    return create(group.kind, group.meta, api::to_json(group));",
+             "        create(group.kind, group.meta, api::to_json(group)));\n"
+             "    return create(api::workload_kind(group), group.meta, api::workload_json(group));", "sim_seeds"),
+    Breakage("a Lease is taken that was just renewed", ELECTION, "  return now - seen_at_ >= duration;", "  return now - seen_at_ >= duration / 8;",
+             "sim_seeds"),
     Breakage("a leader that could not renew goes on", ELECTION,
              "  if (role_ == Role::kLeader && now >= deadline()) role_ = Role::kLost;\n", "", "test_core"),
     Breakage("a lease is taken before its time is over", ELECTION, "  return now - seen_at_ >= duration;",

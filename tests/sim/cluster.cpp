@@ -37,6 +37,7 @@ Cluster::Cluster(std::uint64_t seed, bool drains, ManualClock& clock, embedded::
     : drains_(drains),
       taints_(Rng(seed ^ 1).below(2) == 0),
       rng_(seed),
+      kueue_rng_(~seed ^ 1),
       clock_(clock),
       server_(server),
       user_(kube::make_rest_client(server)) {
@@ -177,7 +178,8 @@ std::string Cluster::everything() const {
   std::string all;
   for (const auto kind :
        {api::Kind::kTrainingJob, api::Kind::kPod, api::Kind::kService, api::Kind::kEvent,
-        api::Kind::kPodDisruptionBudget, api::Kind::kTrainingQueue}) {
+        api::Kind::kPodDisruptionBudget, api::Kind::kTrainingQueue, api::Kind::kPodGroup,
+        api::Kind::kWorkload, api::Kind::kLease}) {
     const bool namespaced = api::info_of(kind).namespaced;
     const auto page = user_->list(kind, {namespaced ? kNamespace : "", "", 0, ""});
     MUSTER_CHECK(page.has_value());
@@ -209,6 +211,37 @@ void Cluster::queue_event() {
     default:
       return patch(api::Kind::kTrainingQueue, key, "",
                    Json{{"spec", {{"suspend", false}, {"namespaces", nullptr}}}});
+  }
+}
+
+/// Nobody's pods are held back: only what is read of Workloads is tried.
+void Cluster::kueue_event() {
+  constexpr auto kKind = api::Kind::kKueueWorkload;
+  const std::string name = names_[kueue_rng_.below(names_.size())];
+  const api::ObjectKey key{kNamespace, "group-" + name};
+  const std::uint64_t luck = kueue_rng_.below(8);
+  if (luck == 0) return (void)user_->remove(kKind, key, {});
+  if (luck < 3) {
+    Json meta{{"name", key.name}, {"namespace", kNamespace}};
+    const auto all = pods();
+    if (!all.empty()) {
+      const api::Pod& pod = all[kueue_rng_.below(all.size())];
+      const Json owner{
+          {"apiVersion", "v1"}, {"kind", "Pod"}, {"name", pod.meta.name}, {"uid", pod.meta.uid}};
+      meta["ownerReferences"] = Json::array({owner});
+    }
+    const api::KindInfo& info = api::info_of(kKind);
+    (void)user_->create(
+        kKind, kNamespace,
+        Json{{"apiVersion", info.api_version}, {"kind", info.kind}, {"metadata", meta}});
+    return;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Json said{{"type", "QuotaReserved"},
+                    {"status", "False"},
+                    {"reason", "Pending"},
+                    {"message", "place " + std::to_string(kueue_rng_.below(1000)) + " in line"}};
+    patch(kKind, key, "", Json{{"status", {{"conditions", Json::array({said})}}}});
   }
 }
 

@@ -45,6 +45,8 @@ class Cluster {
   /// Where nodes stand is told, in some clusters, and jobs ask for it.
   bool has_racks() const { return racks_.has_value(); }
   void racks_event();
+  /// Kueue makes a Workload, says something in it, or deletes it.
+  void kueue_event();
   /// Kinds that nobody has installed.
   std::set<std::string> not_installed() const;
   /// Somebody else writes the job of this path.
@@ -144,6 +146,7 @@ class Cluster {
   const bool drains_;
   const bool taints_;  ///< who empties nodes cordons none: a taint says so, as an autoscaler's does
   Rng rng_;
+  Rng kueue_rng_;
   ManualClock& clock_;
   embedded::ApiServer& server_;
   std::unique_ptr<kube::ApiClient> user_;

@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::size_t kOldLists = 8;
 /// News that comes again is rare, so what can go wrong with it goes wrong often.
-constexpr std::uint64_t kRareEvent = 20;
+constexpr std::uint64_t kRareEvent = 15;
+/// Likewise a Lease that is not there; one that is there is renewed every two seconds.
+constexpr std::uint64_t kRareNewLease = 6, kRareLease = 300;
 
 std::string without_query(const std::string& path) { return path.substr(0, path.find('?')); }
 
@@ -34,10 +36,14 @@ std::string plural_of(const std::string& path) {
     for (const char* plural :
          {"trainingjobs", "pods", "nodes", "services", "events", "leases", "poddisruptionbudgets",
           "trainingqueues", "priorityclasses", "persistentvolumes", "persistentvolumeclaims",
-          "topologyconfigs", "hypernodes"}) {
+          "topologyconfigs", "hypernodes", "podgroups"}) {
       if (part == plural) return plural;
     }
     if (part == "topologies") return part + "." + parts[1];
+    // Those of the cluster's scheduler are written, Kueue's are watched.
+    if (part == "workloads") {
+      return parts[1] == "scheduling.k8s.io" ? part : part + "." + parts[1];
+    }
   }
   return "";
 }
@@ -51,8 +57,10 @@ kube::HttpResponse refusal(int code, const std::string& reason, const std::strin
 /// Of so many writes one meets each of the three faults. What is seldom done goes wrong often.
 std::uint64_t one_in(const std::string& write) {
   if (write == "delete trainingjobs") return 4;
+  if (write == "create services") return 40;
   if (write == "delete poddisruptionbudgets") return 4;
   if (write == "patch poddisruptionbudgets") return 5;
+  if (write == "create podgroups" || write == "create workloads") return 20;
   return write == "create poddisruptionbudgets" ? 12 : 60;
 }
 
@@ -141,7 +149,12 @@ Result<kube::HttpResponse> FaultyTransport::send(const kube::HttpRequest& reques
   if (crashed_) return Error(ErrorCode::kUnavailable, "the operator is no more");
   ++faults_.coverage.requests;
   if (faults_.wrong.empty() && faults_.judge) faults_.wrong = faults_.judge(request);
-  if (request.method != "POST" && plural_of(request.path) == "events") return count_event(request);
+  const std::string plural = plural_of(request.path);
+  const bool is_new = request.method == "POST";
+  if (plural == "events" && !is_new) return send_apart(request, faults_.event_rng, kRareEvent);
+  if (plural == "leases") {
+    return send_apart(request, faults_.lease_rng, is_new ? kRareNewLease : kRareLease);
+  }
   if (faults_.hit(40)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
   return request.method == "GET" ? read(request) : write(request);
 }
@@ -165,26 +178,26 @@ Result<kube::HttpResponse> FaultyTransport::read(const kube::HttpRequest& reques
   return answer;
 }
 
-/// Of news that comes again. It has dice of its own, so that what else befalls a seed's jobs does
-/// not hang on how often something was said about them.
-Result<kube::HttpResponse> FaultyTransport::count_event(const kube::HttpRequest& request) {
-  const auto hit = [this](std::uint64_t one_in) {
-    return faults_.on && faults_.event_rng.below(one_in) == 0;
-  };
+/// Of news that comes again and of Leases. They have dice of their own, so that what else befalls a
+/// seed's jobs does not hang on how often something was said about them, or who leads was looked
+/// at.
+Result<kube::HttpResponse> FaultyTransport::send_apart(const kube::HttpRequest& request, Rng& dice,
+                                                       std::uint64_t rare) {
+  const auto hit = [&](std::uint64_t one_in) { return faults_.on && dice.below(one_in) == 0; };
   if (hit(40)) return Error(ErrorCode::kUnavailable, "connect: connection refused");
   if (request.method == "GET") return real_.send(request);
   auto& counts = faults_.coverage.writes[write_name(request)];
-  if (hit(kRareEvent)) {
+  if (hit(rare)) {
     ++counts[0];
     return crash();
   }
   ++writes_;
   auto answer = real_.send(request);
-  if (hit(kRareEvent)) {
+  if (hit(rare)) {
     ++counts[1];
     return crash();
   }
-  if (hit(kRareEvent)) {
+  if (hit(rare)) {
     ++counts[2];
     return Error(ErrorCode::kDeadlineExceeded, "the reply was lost");
   }

@@ -27,9 +27,11 @@ struct Coverage {
 
 /// Shared by all operators of one world.
 struct Faults {
-  explicit Faults(std::uint64_t seed) : rng(seed), event_rng(~seed), streams_lists(seed % 4 == 0) {}
+  explicit Faults(std::uint64_t seed)
+      : rng(seed), event_rng(~seed), lease_rng(~seed ^ 1), streams_lists(seed % 4 == 0) {}
   Rng rng;
   Rng event_rng;  ///< of news that comes again
+  Rng lease_rng;  ///< of who leads
   /// Whether the server can begin a watch with a list. Only pages come from an older state.
   bool streams_lists;
   bool on = true;
@@ -65,7 +67,8 @@ class FaultyTransport final : public kube::HttpTransport {
  private:
   Result<kube::HttpResponse> read(const kube::HttpRequest& request);
   Result<kube::HttpResponse> write(const kube::HttpRequest& request);
-  Result<kube::HttpResponse> count_event(const kube::HttpRequest& request);
+  Result<kube::HttpResponse> send_apart(const kube::HttpRequest& request, Rng& dice,
+                                        std::uint64_t rare);
   Result<kube::HttpResponse> crash();
 
   kube::HttpTransport& real_;

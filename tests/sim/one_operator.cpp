@@ -21,6 +21,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   if (sees.sees_topologies) {
     kinds.insert(kinds.end(), TopologyBook::kKinds.begin(), TopologyBook::kKinds.end());
   }
+  if (sees.sees_kueue) kinds.push_back(api::Kind::kKueueWorkload);
   for (const auto kind : kinds) {
     kube::WatchPumpOptions pump;
     pump.client = client.get();
@@ -28,7 +29,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
     pump.kind = kind;
     pump.seed = ++seed;
     pump.watcher = kube::lean_watcher(kind);
-    pump.is_optional = TopologyBook::knows(kind);
+    pump.is_optional = TopologyBook::knows(kind) || kind == api::Kind::kKueueWorkload;
     pump.sink = [this, on_told = sees.on_told](runtime::WatchBatch batch) {
       if (on_told) on_told(batch);
       MUSTER_CHECK(mailbox.try_post(std::move(batch)));
@@ -47,6 +48,8 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.sees_volumes = true;
   options.checks_inventory = true;
   options.sees_topologies = sees.sees_topologies;
+  options.pods.pod_groups = sees.pod_groups;
+  options.is_leader = sees.is_leader;
   options.prices = sees.prices;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));

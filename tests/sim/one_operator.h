@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,12 @@ struct OneOperatorOptions {
   const api::PriceList* prices = nullptr;
   /// Whether it watches the kinds that tell where nodes stand.
   bool sees_topologies = false;
+  /// Whether it watches Kueue's Workloads.
+  bool sees_kueue = false;
+  /// As which kind the cluster serves PodGroups; none: not at all.
+  std::optional<api::Kind> pod_groups{};
+  /// False: it decides nothing until a Lead is posted.
+  bool is_leader = true;
   /// Sees what its watches bring, before the loop does.
   std::function<void(const runtime::WatchBatch&)> on_told{};
 };

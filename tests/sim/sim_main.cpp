@@ -30,6 +30,7 @@ struct Totals {
   std::mutex mutex;
   Coverage coverage;
   std::int64_t events = 0, operators = 0, restarts = 0;
+  std::int64_t two_led = 0;  ///< worlds in which clocks were too far apart for one leader
   std::map<std::string, std::int64_t> elastic;
   std::map<std::uint64_t, std::string> wrong;
 
@@ -56,6 +57,8 @@ struct Totals {
     elastic["left, no more to spare"] += result.spares_left;
     elastic["nodes emptied"] += result.emptied;
     elastic["nodes not emptied"] += result.kept;
+    elastic["worlds that elected"] += result.elected > 0 ? 1 : 0;
+    two_led += result.elected > 1 ? 1 : 0;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };
@@ -85,19 +88,21 @@ bool print(const Totals& totals, std::uint64_t least) {
                       {"create pods", "create services", "create events", "patch events",
                        "create poddisruptionbudgets", "patch poddisruptionbudgets",
                        "delete poddisruptionbudgets", "delete pods", "patch trainingjobs/status",
-                       "delete trainingjobs", "patch trainingqueues/status"},
+                       "delete trainingjobs", "patch trainingqueues/status", "create podgroups",
+                       "create workloads", "create leases", "patch leases"},
                       least);
-  enough &= print(totals.coverage.views, {"missed", "stale", "410", "repeated", "swapped"},
-                  {"trainingjobs", "pods", "nodes", "trainingqueues", "priorityclasses",
-                   "persistentvolumes", "persistentvolumeclaims", "topologyconfigs",
-                   "topologies.kueue.x-k8s.io", "topologies.kai.scheduler", "hypernodes"},
-                  least);
+  enough &= print(
+      totals.coverage.views, {"missed", "stale", "410", "repeated", "swapped"},
+      {"trainingjobs", "pods", "nodes", "trainingqueues", "priorityclasses", "persistentvolumes",
+       "persistentvolumeclaims", "topologyconfigs", "topologies.kueue.x-k8s.io",
+       "topologies.kai.scheduler", "hypernodes", "workloads.kueue.x-k8s.io"},
+      least);
   std::cout << "  workers:";
   for (const auto& [what, count] : totals.elastic) {
     std::cout << " " << what << " " << count;
     if (count < static_cast<std::int64_t>(least)) enough = false;
   }
-  std::cout << "\n";
+  std::cout << " worlds in which two were elected " << totals.two_led << "\n";
   const auto conflicts = static_cast<std::uint64_t>(totals.coverage.conflicts_made);
   return enough && conflicts >= least;
 }

@@ -8,6 +8,7 @@
 #include "operator/runtime/job_key.h"
 #include "tests/restricted.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/electing.h"
 #include "tests/sim/one_operator.h"
 #include "tests/sim/told.h"
 
@@ -19,13 +20,34 @@ constexpr int kCalmRounds = 240;
 constexpr int kMaxTurns = 4000;
 constexpr int kDrainRounds = 100;
 constexpr seconds kResync{300};
+/// While time passes those who elect look after the Lease so often.
+constexpr seconds kLook{2};
+/// So long after all trouble somebody leads: a Lease lasts 15 s from when it was seen.
+constexpr seconds kLeaderMost{40};
+
+/// What operators of a world have and see, drawn from its seed alone, so that each comes with each.
+struct Manner {
+  explicit Manner(std::uint64_t seed)
+      : elects(seed % 7 < 2),
+        has_right_clocks(elects && seed % 2 == 0),
+        has_groups(seed % 5 < 2),
+        sees_kueue(seed % 11 < 3) {}
+  /// They elect who leads; elsewhere all think that they do, the worst that any Lease can give.
+  bool elects;
+  /// All clocks run as fast, and nobody takes the Lease from its holder: never do two lead.
+  bool has_right_clocks;
+  bool has_groups;  ///< the cluster serves PodGroups
+  bool sees_kueue;
+  bool sees_topologies = false;
+};
 
 /// A machine's own clocks: as fast as it likes, and set by whoever likes.
 class SkewedClock final : public Clock {
  public:
-  SkewedClock(const ManualClock& true_time, Rng& rng)
+  SkewedClock(const ManualClock& true_time, bool is_steady, Rng& rng)
       : true_(true_time), since_(true_time.mono_now()), then_(since_) {
     percent_ = 50 + static_cast<std::int64_t>(rng.below(150));
+    if (is_steady) percent_ = 100;
     leap(rng);
   }
   void leap(Rng& rng) { offset_ = seconds(static_cast<std::int64_t>(rng.below(7200)) - 3600); }
@@ -49,21 +71,31 @@ class SkewedClock final : public Clock {
 
 struct Process {
   Process(const ManualClock& true_time, kube::HttpTransport& server, Faults& faults,
-          std::uint64_t seed, bool sees_topologies, Judged& judged)
-      : clock(true_time, faults.rng),
+          std::uint64_t seed, const Manner& manner, const std::string& identity, Judged& judged)
+      : clock(true_time, manner.has_right_clocks, faults.rng),
         transport(server, faults),
+        electing(manner.elects ? std::make_unique<Electing>(transport, clock, identity, seed)
+                               : nullptr),
+        fenced(electing ? kube::make_fenced_transport(transport, *electing, clock) : nullptr),
         told(judged),
-        op(clock, transport, seed,
-           {.sees_topologies = sees_topologies,
+        op(clock, fenced ? *fenced : transport, seed,
+           {.sees_topologies = manner.sees_topologies,
+            .sees_kueue = manner.sees_kueue,
+            .pod_groups = manner.has_groups ? std::optional(api::Kind::kPodGroup) : std::nullopt,
+            .is_leader = !manner.elects,
             .on_told = [this](const runtime::WatchBatch& batch) { told.take(batch); }}) {
     op.executor.on_decided = [this, &faults](const runtime::Work& work) {
       std::string wrong = told.judge(work);
       if (faults.wrong.empty()) faults.wrong = std::move(wrong);
     };
   }
+  bool is_over() const { return transport.crashed() || (electing && electing->has_lost()); }
+
   SkewedClock clock;
   FaultyTransport transport;
-  Told told;  ///< before the operator, which fills it
+  std::unique_ptr<Electing> electing;           ///< none: it leads from its birth
+  std::unique_ptr<kube::HttpTransport> fenced;  ///< before `transport`, where it elects
+  Told told;                                    ///< before the operator, which fills it
   OneOperator op;
 };
 
@@ -86,7 +118,9 @@ class Simulation {
   explicit Simulation(std::uint64_t seed)
       : moves_least_(seed % 3 == 0),
         drains_(seed % 4 == 1),
+        manner_(seed),
         rng_(seed),
+        aside_rng_(~seed ^ 2),
         faults_(seed + 1),
         server_({&clock_, seed}),
         cluster_(seed + 2, drains_, clock_, server_) {
@@ -95,6 +129,8 @@ class Simulation {
     faults_.judge = [this](const kube::HttpRequest& request) { return judge(request); };
     faults_.without_quota.insert("poor");
     faults_.not_installed = cluster_.not_installed();
+    manner_.sees_topologies = cluster_.has_racks();
+    elects_now_ = manner_.elects;
     start();
   }
 
@@ -102,6 +138,7 @@ class Simulation {
     check();
     for (int i = 0; i < kEvents && ok(); ++i) {
       event();
+      event_aside();
       ++result_.events;
       check();
     }
@@ -129,15 +166,104 @@ class Simulation {
   // ---- Operators
 
   void start() {
+    const std::string identity = "operator-" + std::to_string(++result_.operators);
     processes_.push_back(
-        std::make_unique<Process>(clock_, server_, faults_, rng_(), cluster_.has_racks(), judged_));
-    ++result_.operators;
+        std::make_unique<Process>(clock_, server_, faults_, rng_(), manner_, identity, judged_));
+    // One that begins when all is well has a clock that is right.
+    if (!faults_.on) processes_.back()->clock.heal();
   }
   Process& any() { return *processes_[rng_.below(processes_.size())]; }
+  /// To whom workers speak.
+  Process& listener() {
+    Process& one = any();
+    if (!elects_now_) return one;
+    for (auto& process : processes_) {
+      if (process->electing->leads()) return *process;
+    }
+    return one;
+  }
   void bury() {
-    std::erase_if(processes_, [](const auto& process) { return process->transport.crashed(); });
+    std::erase_if(processes_, [](const auto& process) { return process->is_over(); });
     if (processes_.empty()) start();
   }
+
+  // ---- Who leads
+
+  /// Each looks after the Lease. Who leads is told so; who led and has lost it ends.
+  void elect() {
+    if (!elects_now_) return;
+    for (auto& process : processes_) {
+      Electing& one = *process->electing;
+      if (faults_.on && aside_rng_.below(one.hangs ? 8 : 60) == 0) one.hangs = !one.hangs;
+      if (one.step()) (void)process->op.mailbox.try_post(runtime::Lead{});
+    }
+    bury();
+    const auto leaders =
+        std::count_if(processes_.begin(), processes_.end(),
+                      [](const auto& process) { return process->electing->leads(); });
+    result_.elected = std::max<std::int64_t>(result_.elected, leaders);
+    if (leaders > 1 && manner_.has_right_clocks) say("two lead, and no clock is wrong");
+  }
+  /// Time passes, and those who elect do not sleep meanwhile.
+  void pass(nanoseconds time) {
+    while (elects_now_ && time > kLook) {
+      clock_.advance(kLook);
+      time -= kLook;
+      elect();
+    }
+    clock_.advance(time);
+    elect();
+  }
+  /// Somebody writes the Lease, or deletes it.
+  void lease_event() {
+    kube::ApiClient& user = cluster_.user();
+    const auto write = [&](const Json& patch) {
+      (void)user.merge_patch(api::Kind::kLease, lease_key(), "", patch);
+    };
+    switch (aside_rng_.below(manner_.has_right_clocks ? 1 : 4)) {
+      case 0:
+        return write({{"metadata", {{"annotations", {{"example.com/seen", "yes"}}}}}});
+      case 1:
+        return (void)user.remove(api::Kind::kLease, lease_key(), {});
+      case 2:
+        return write({{"spec", {{"holderIdentity", "somebody"}}}});
+      default:
+        return write({{"spec", {{"holderIdentity", ""}}}});
+    }
+  }
+  /// What is drawn by dice of its own, in the worlds that have it.
+  void event_aside() {
+    if (manner_.sees_kueue && aside_rng_.below(12) == 0) cluster_.kueue_event();
+    if (!manner_.elects) return;
+    if (aside_rng_.below(40) == 0) lease_event();
+    elect();
+    // While nobody leads little happens but that time passes.
+    if (is_nobody_leading()) pass(kLook);
+  }
+  bool is_nobody_leading() const {
+    return std::none_of(processes_.begin(), processes_.end(),
+                        [](const auto& process) { return process->electing->leads(); });
+  }
+  /// When nothing is amiss any more one of them leads before long, and leads on alone.
+  void elect_for_good() {
+    for (auto& process : processes_) process->electing->hangs = false;
+    const MonoTime end = clock_.mono_now() + kLeaderMost;
+    while (is_nobody_leading()) {
+      if (clock_.mono_now() >= end) return say("nobody leads, and nothing is amiss");
+      pass(kLook);
+    }
+    // Of two that lead still one has lost at its next look.
+    const auto leader = std::find_if(processes_.begin(), processes_.end(), [](const auto& process) {
+      return process->electing->leads();
+    });
+    std::iter_swap(processes_.begin(), leader);
+    processes_.resize(1);
+    processes_[0]->electing->lead_on();
+    elects_now_ = false;
+  }
+
+  // ---- Their turns
+
   /// One thing of what could happen next in one of them.
   void turn() {
     OneOperator& op = any().op;
@@ -182,8 +308,8 @@ class Simulation {
       cluster_.drain_event();
       for (int i = 0; i < 6; ++i) turn();
       // A drain takes its time, and those who train speak meanwhile.
-      if (rng_.below(2) == 0) post_reports(any());
-      if (rng_.below(3) == 0) clock_.advance(seconds(rng_.below(16)));
+      if (rng_.below(2) == 0) post_reports(listener());
+      if (rng_.below(3) == 0) pass(seconds(rng_.below(16)));
       return;
     }
     if (cluster_.has_racks() && rng_.below(5) == 0) {
@@ -210,8 +336,7 @@ class Simulation {
       case 5: {
         const std::uint64_t luck = rng_.below(60);
         const std::uint64_t most = luck == 0 ? 600'000 : luck < 8 ? 60'000 : 4'000;
-        clock_.advance(milliseconds(rng_.below(most)));
-        return;
+        return pass(milliseconds(rng_.below(most)));
       }
       case 6:
         return cluster_.user_event();
@@ -220,8 +345,8 @@ class Simulation {
         return;
       case 8:
       case 9:
-        (void)any().op.mailbox.try_post(cluster_.report());
-        post_reports(any());
+        (void)listener().op.mailbox.try_post(cluster_.report());
+        post_reports(listener());
         ask_witness();
         return;
       case 10:
@@ -267,7 +392,7 @@ class Simulation {
       }
       cluster_.go_on(uid, request);
     };
-    (void)any().op.mailbox.try_post(runtime::WitnessPost{asked->second, on_answer});
+    (void)listener().op.mailbox.try_post(runtime::WitnessPost{asked->second, on_answer});
   }
 
   // ---- What must hold of every request
@@ -285,7 +410,11 @@ class Simulation {
                                                 "patch trainingqueues/status",
                                                 "create poddisruptionbudgets",
                                                 "patch poddisruptionbudgets",
-                                                "delete poddisruptionbudgets"};
+                                                "delete poddisruptionbudgets",
+                                                "create podgroups",
+                                                "create workloads",
+                                                "create leases",
+                                                "patch leases"};
     if (!kAllowed.contains(name)) return name + " is nothing an operator may do";
     for (const auto& secret : secrets_) {
       if (request.body.find(secret) != std::string::npos) return name + " holds a secret";
@@ -296,6 +425,10 @@ class Simulation {
     if (body->contains(kFinalizers)) return name + " keeps an object from going";
     if (name == "create pods") return judge_pod(*body);
     if (name.ends_with("poddisruptionbudgets")) return judge_budget(request, *body);
+    if (name == "create podgroups") return judge_group(*body);
+    if (name == "patch leases" && !(*body)["metadata"].contains("resourceVersion")) {
+      return "the Lease is written blindly";
+    }
     if (name == "patch events") return judge_repeat(*body);
     if (name == "delete pods") return judge_delete(request, *body);
     if (name == "delete trainingjobs") {
@@ -360,6 +493,27 @@ class Simulation {
                            body["metadata"].contains("resourceVersion") && series.size() == 2 &&
                            series.contains("lastObservedTime") && series["count"] >= 2;
     return is_repeat ? "" : "patch events does more than count";
+  }
+
+  /// A group is of a job, of no more than a gang, and made when its Workload is there.
+  std::string judge_group(const Json& body) {
+    const Json meta = test::at_or_null(body, "metadata");
+    const std::string name = meta.value("name", "");
+    std::string uid;
+    for (const Json& owner : test::at_or_null(meta, "ownerReferences")) {
+      if (owner.value("controller", false)) uid = owner.value("uid", "");
+    }
+    for (const auto& job : cluster_.jobs()) {
+      if (job.meta.uid != uid || cluster_.was_forged(uid)) continue;
+      const Json policy = test::at_or_null(test::at_or_null(body, "spec"), "schedulingPolicy");
+      const Json least = test::at_or_null(test::at_or_null(policy, "gang"), "minCount");
+      const bool is_gang = least.is_number_integer() && least >= 2 && least <= kNodeCpus;
+      if (!is_gang) return "group " + name + " is of no gang";
+      const auto workload = cluster_.user().get(api::Kind::kWorkload, {kNamespace, name});
+      if (!workload) return "group " + name + " is made before its Workload";
+      return "";
+    }
+    return uid.empty() ? "group " + name + " is of no job" : "";
   }
 
   std::string judge_budget(const kube::HttpRequest& request, const Json& body) {
@@ -668,8 +822,10 @@ class Simulation {
   void calm() {
     faults_.on = false;
     faults_.without_quota.clear();
-    if (rng_.below(2) == 0) processes_.resize(1);
+    if (rng_.below(2) == 0 && !manner_.elects) processes_.resize(1);
     for (auto& process : processes_) process->clock.heal();
+    if (manner_.elects) elect_for_good();
+    if (!ok()) return;
     cluster_.calm();
     check();
     if (drains_) drain();
@@ -761,8 +917,10 @@ class Simulation {
   /// Jobs get other least sizes; elsewhere none, so that they can shrink to what they have.
   const bool moves_least_;
   const bool drains_;
+  Manner manner_;
   ManualClock clock_;
   Rng rng_;
+  Rng aside_rng_;  ///< of what came later, so that seeds are else what they were
   Faults faults_;
   embedded::ApiServer server_;
   Cluster cluster_;
@@ -773,6 +931,7 @@ class Simulation {
   std::map<std::pair<std::string, std::int64_t>, std::vector<int>> granted_;
   std::map<std::string, std::int64_t> queue_held_;  ///< when last looked, in thousandths
   bool queues_looked_at_ = false;
+  bool elects_now_ = false;
   std::set<std::string> jobs_ever_;
   std::map<std::string, std::set<Json>> leasts_;  ///< each min that a job ever had, by uid
   std::vector<std::string> secrets_{std::string(kMasterKey)};

@@ -24,6 +24,8 @@ struct SeedResult {
   std::int64_t spares = 0, spares_joined = 0, spares_left = 0;
   /// Nodes that were emptied while all did their part, and those whose workers had to stay.
   std::int64_t emptied = 0, kept = 0;
+  /// The most who ever led at once, where a leader is elected.
+  std::int64_t elected = 0;
   std::vector<std::string> secrets;  ///< what nobody may have been told
 };
 
