@@ -369,6 +369,9 @@ BREAKAGES = [
     Breakage("a write that waits for its answer does not look at its fence", TRANSPORT,
              "  while (const auto look = patience.next_look()) {\n    if (pending.wait(clock, *look))",
              "  while (patience.next_look()) {\n    if (pending.wait(clock, clock.mono_now() + seconds(20)))", "test_kube_rest"),
+    Breakage("pods of earlier attempts that nobody waits for stay", RECONCILE,
+             "    delete_pod(plan, *pod);\n    if (!must_wait_for(*pod, snapshot)) continue;",
+             "    if (!must_wait_for(*pod, snapshot)) continue;\n    if (gang.members.empty()) delete_pod(plan, *pod);", "sim_seeds"),
     Breakage("a PodGroup is made before its Workload", APPLIER,
              "        create(api::workload_kind(group), group.meta, api::workload_json(group)));\n"
              "    return create(group.kind, group.meta, api::to_json(group));",

@@ -8,9 +8,7 @@
 #include "operator/runtime/job_key.h"
 #include "tests/restricted.h"
 #include "tests/sim/cluster.h"
-#include "tests/sim/electing.h"
-#include "tests/sim/one_operator.h"
-#include "tests/sim/told.h"
+#include "tests/sim/process.h"
 
 namespace muster::sim {
 namespace {
@@ -19,85 +17,13 @@ constexpr int kEvents = 300;
 constexpr int kCalmRounds = 240;
 constexpr int kMaxTurns = 4000;
 constexpr int kDrainRounds = 100;
+/// After so many, whatever an operator waits for to be seen was seen or is given up.
+constexpr int kSeeingRounds = 24;
 constexpr seconds kResync{300};
 /// While time passes those who elect look after the Lease so often.
 constexpr seconds kLook{2};
 /// So long after all trouble somebody leads: a Lease lasts 15 s from when it was seen.
 constexpr seconds kLeaderMost{40};
-
-/// What operators of a world have and see, drawn from its seed alone, so that each comes with each.
-struct Manner {
-  explicit Manner(std::uint64_t seed)
-      : elects(seed % 7 < 2),
-        has_right_clocks(elects && seed % 2 == 0),
-        has_groups(seed % 5 < 2),
-        sees_kueue(seed % 11 < 3) {}
-  /// They elect who leads; elsewhere all think that they do, the worst that any Lease can give.
-  bool elects;
-  /// All clocks run as fast, and nobody takes the Lease from its holder: never do two lead.
-  bool has_right_clocks;
-  bool has_groups;  ///< the cluster serves PodGroups
-  bool sees_kueue;
-  bool sees_topologies = false;
-};
-
-/// A machine's own clocks: as fast as it likes, and set by whoever likes.
-class SkewedClock final : public Clock {
- public:
-  SkewedClock(const ManualClock& true_time, bool is_steady, Rng& rng)
-      : true_(true_time), since_(true_time.mono_now()), then_(since_) {
-    percent_ = 50 + static_cast<std::int64_t>(rng.below(150));
-    if (is_steady) percent_ = 100;
-    leap(rng);
-  }
-  void leap(Rng& rng) { offset_ = seconds(static_cast<std::int64_t>(rng.below(7200)) - 3600); }
-  void heal() {
-    then_ = mono_now();
-    since_ = true_.mono_now();
-    percent_ = 100;
-    offset_ = seconds(0);
-  }
-  MonoTime mono_now() const override {
-    return then_ + (true_.mono_now() - since_) * percent_ / 100;
-  }
-  WallTime wall_now() const override { return true_.wall_now() + offset_; }
-
- private:
-  const ManualClock& true_;
-  MonoTime since_, then_;  ///< true time, and what this clock showed then
-  std::int64_t percent_ = 100;
-  seconds offset_{0};
-};
-
-struct Process {
-  Process(const ManualClock& true_time, kube::HttpTransport& server, Faults& faults,
-          std::uint64_t seed, const Manner& manner, const std::string& identity, Judged& judged)
-      : clock(true_time, manner.has_right_clocks, faults.rng),
-        transport(server, faults),
-        electing(manner.elects ? std::make_unique<Electing>(transport, clock, identity, seed)
-                               : nullptr),
-        fenced(electing ? kube::make_fenced_transport(transport, *electing, clock) : nullptr),
-        told(judged),
-        op(clock, fenced ? *fenced : transport, seed,
-           {.sees_topologies = manner.sees_topologies,
-            .sees_kueue = manner.sees_kueue,
-            .pod_groups = manner.has_groups ? std::optional(api::Kind::kPodGroup) : std::nullopt,
-            .is_leader = !manner.elects,
-            .on_told = [this](const runtime::WatchBatch& batch) { told.take(batch); }}) {
-    op.executor.on_decided = [this, &faults](const runtime::Work& work) {
-      std::string wrong = told.judge(work);
-      if (faults.wrong.empty()) faults.wrong = std::move(wrong);
-    };
-  }
-  bool is_over() const { return transport.crashed() || (electing && electing->has_lost()); }
-
-  SkewedClock clock;
-  FaultyTransport transport;
-  std::unique_ptr<Electing> electing;           ///< none: it leads from its birth
-  std::unique_ptr<kube::HttpTransport> fenced;  ///< before `transport`, where it elects
-  Told told;                                    ///< before the operator, which fills it
-  OneOperator op;
-};
 
 /// Of one job in the time after all trouble: it is spared for five minutes each time.
 constexpr int kCalmPreemptionsMost = 1 + kCalmRounds * 5 / 300;
@@ -111,6 +37,12 @@ struct Before {
   std::set<std::pair<int, int>> placed;  ///< slot and attempt
   std::set<int> members;                 ///< slots of those who trained
   api::TakenBack taken_back;
+};
+
+/// All that ever was decided, or may have been, for one job.
+struct Given {
+  std::set<std::string> pods;  ///< names, by slot and attempt
+  int most = 0;                ///< places at once
 };
 
 class Simulation {
@@ -444,7 +376,24 @@ class Simulation {
       }
       if (body->size() != 2) return name + " writes more than status";
     }
-    return name == "patch trainingjobs/status" ? judge_take_back(*body) : "";
+    if (name != "patch trainingjobs/status") return "";
+    note_places(request, *body);
+    return judge_take_back(*body);
+  }
+
+  /// Pods may follow from these places, should they be stored.
+  void note_places(const kube::HttpRequest& request, const Json& body) {
+    const Json places = test::at_or_null(test::at_or_null(body, "status"), "placement");
+    if (!places.is_array()) return;
+    api::TrainingJob job;
+    const std::string path = request.path.substr(0, request.path.rfind('/'));
+    job.meta.name = path.substr(path.rfind('/') + 1);
+    job.meta.uid = body["metadata"].value("uid", "");
+    Given& given = given_[job.meta.uid];
+    given.most = std::max(given.most, static_cast<int>(places.size()));
+    for (const Json& one : places) {
+      given.pods.insert(api::pod_name(job, one.value("slot", -1), one.value("attempt", -1)));
+    }
   }
 
   /// The job of that uid if it is still as it was read; none whose status was forged.
@@ -600,6 +549,15 @@ class Simulation {
     return "";
   }
 
+  static bool is_of(const api::Pod& pod, const api::TrainingJob& job) {
+    const auto* owner = pod.meta.controller();
+    return owner != nullptr && owner->uid == job.meta.uid;
+  }
+  /// Neither ended nor asked to leave.
+  static bool is_live(const api::Pod& pod, const api::TrainingJob& job) {
+    return is_of(pod, job) && !pod.ended() && !pod.meta.deletion_time;
+  }
+
   static bool is_member(const api::Pod& pod, const api::TrainingJob& job) {
     return std::any_of(
         job.status.placement.begin(), job.status.placement.end(), [&](const auto& placement) {
@@ -753,18 +711,40 @@ class Simulation {
   void check_pods(const api::TrainingJob& job, const std::vector<api::Pod>& pods) {
     int current = 0, live = 0;
     for (const auto& pod : pods) {
-      const auto* owner = pod.meta.controller();
-      if (owner == nullptr || owner->uid != job.meta.uid || pod.ended()) continue;
+      if (!is_of(pod, job) || pod.ended()) continue;
       current += is_member(pod, job) ? 1 : 0;
-      live += pod.meta.deletion_time ? 0 : 1;
+      live += is_live(pod, job) ? 1 : 0;
     }
     if (cluster_.was_forged(job.meta.uid)) return;
     const int places = static_cast<int>(job.status.placement.size());
     if (current > std::max(places, job.status.target_workers))
       say("job " + job.meta.name + " has too many workers");
-    // At most a gang, one that is on its way out, and one of before that was made late, by an
-    // operator that leads no more, and that is not seen yet.
-    if (live > 3 * 4) say("job " + job.meta.name + " has pods without end");
+    // Beside those who have a place: a gang on its way out, and one of before that was made late,
+    // by an operator that leads no more, and that is not seen yet.
+    const Given& given = given_[job.meta.uid];
+    for (const auto& pod : pods) {
+      if (is_live(pod, job) && !given.pods.contains(pod.meta.name)) {
+        say("job " + job.meta.name + " has a pod of no place: " + pod.meta.name);
+      }
+    }
+    if (live > places + 2 * given.most) {
+      say("job " + job.meta.name + " has " + std::to_string(live) + " live pods, " +
+          std::to_string(places) + " places now and never more than " + std::to_string(given.most));
+    }
+  }
+
+  /// A lone operator that has had time to see everything lets nobody stay who has no place.
+  void check_at_rest(int round) {
+    if (processes_.size() != 1 || round < kSeeingRounds) return;
+    const auto pods = cluster_.pods();
+    for (const auto& job : cluster_.jobs()) {
+      if (cluster_.was_forged(job.meta.uid)) continue;
+      for (const auto& pod : pods) {
+        if (is_live(pod, job) && !is_member(pod, job)) {
+          say("job " + job.meta.name + " keeps pod " + pod.meta.name + ", which has no place");
+        }
+      }
+    }
   }
 
   /// One operator that has seen everything never lets a queue's jobs hold more than before beyond
@@ -813,6 +793,7 @@ class Simulation {
       for (auto& process : processes_) post_reports(*process);
       settle();
       check();
+      check_at_rest(round);
       check_queues();
       if (std::string wrong = cluster_.drain_round(); !wrong.empty()) say(std::move(wrong));
       clock_.advance(seconds(5));
@@ -835,6 +816,7 @@ class Simulation {
       for (auto& process : processes_) post_reports(*process);
       settle();
       check();
+      check_at_rest(round);
       check_queues();
       cluster_.good_round();
       clock_.advance(seconds(5));
@@ -927,6 +909,7 @@ class Simulation {
   Judged judged_;
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<std::string, Before> seen_;  ///< by uid
+  std::map<std::string, Given> given_;  ///< by uid
   /// Members that the witness let go on, by job and the epoch they came from.
   std::map<std::pair<std::string, std::int64_t>, std::vector<int>> granted_;
   std::map<std::string, std::int64_t> queue_held_;  ///< when last looked, in thousandths
