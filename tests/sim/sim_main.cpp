@@ -1,7 +1,7 @@
-// Runs seeds of the simulation: --seeds N (1000) from --first S (1) in --threads T (2), or --seed S
-// alone. Fails when a rule was broken, when some fault was tried fewer than --least N (20) times (a
-// run that tried nothing proves nothing), when the operators kept descriptors, threads or memory,
-// and when a log has a secret in it.
+// Runs seeds of the simulation: those that are kept, then --seeds N (1000) from --first S (1) in
+// --threads T (2), or --seed S alone. Fails when a rule was broken, when some fault was tried fewer
+// than --least N (20) times (a run that tried nothing proves nothing), when the operators kept
+// descriptors, threads or memory, and when a log has a secret in it.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "tests/seeds.h"
+#include "tests/sim/kept_seeds.h"
 #include "tests/sim/simulation.h"
 
 namespace {
@@ -174,6 +175,12 @@ int main(int argc, char** argv) {
   const auto began = clock.mono_now();
   Totals totals;
   const auto run = [&](std::uint64_t seed) { totals.add(seed, muster::sim::run_seed(seed)); };
+  for (const muster::test::KeptSeed& kept : muster::sim::kKeptWorlds) {
+    if (options.is_alone) break;
+    SeedResult result = muster::sim::run_seed(kept.seed);
+    if (!result.wrong.empty()) result.wrong += std::string(" (kept: ") + kept.showed + ")";
+    totals.add(kept.seed, result);
+  }
   const std::uint64_t warm = std::min(kWarmSeeds, options.seeds);
   for (std::uint64_t i = 0; i < warm; ++i) run(options.first + i);
   const Held before = held();
