@@ -1,13 +1,17 @@
-// What others write into a job while the operator works at it.
+// What others write: into a job while the operator works at it, and into what the operator made.
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/contract.h"
+#include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
 
@@ -18,6 +22,7 @@ namespace {
 
 constexpr milliseconds kWriteEvery{100};
 constexpr milliseconds kHalfAnExchange{10};
+constexpr int kWorkers = 2;
 
 /// A way to the server on which time passes, and others who write one job meanwhile, each ten times
 /// a second: a label, an annotation or a field of the spec in turn.
@@ -99,6 +104,218 @@ void add_condition(World& world, const std::string& name) {
                                   Json{{"status", {{"conditions", conditions}}}}));
 }
 
+/// Looks at what is deleted and changed, and counts the pods that are asked for.
+class Warden final : public kube::HttpTransport {
+ public:
+  explicit Warden(kube::HttpTransport& real) : real_(real) {}
+
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    const bool is_child = request.path.find("/trainingjobs/") == std::string::npos &&
+                          request.path.find("/events") == std::string::npos;
+    if (request.method == "POST" && request.path.ends_with("/pods")) ++pods_asked;
+    if ((request.method == "DELETE" || request.method == "PATCH") && is_child) {
+      if (!is_ours(request.path)) wrong = request.method + " " + request.path;
+    }
+    return real_.send(request);
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return real_.open_stream(request);
+  }
+
+  std::string uid;  ///< of the one job
+  std::string wrong;
+  int pods_asked = 0;
+
+ private:
+  bool is_ours(const std::string& path) {
+    kube::HttpRequest read;
+    read.path = path.substr(0, path.find('?'));
+    const auto answer = real_.send(read);
+    if (!answer || answer->code != 200) return true;  // nothing is there to be touched
+    const auto object = parse_json(answer->body);
+    REQUIRE(object);
+    const Json& meta = object->at("metadata");
+    if (!meta.contains("ownerReferences")) return false;
+    const Json& owners = meta["ownerReferences"];
+    return std::any_of(owners.begin(), owners.end(), [&](const Json& owner) {
+      return owner.value("controller", false) && owner.value("uid", "") == uid;
+    });
+  }
+
+  kube::HttpTransport& real_;
+};
+
+/// What somebody writes into a child, made from what it is.
+struct Change {
+  const char* name;
+  api::Kind kind;
+  std::function<Json(const Json&)> patch;
+};
+
+Json of_meta(const char* field, const Json& value) { return {{"metadata", {{field, value}}}}; }
+
+Json stranger(bool controls) {
+  return {{"apiVersion", "apps/v1"},
+          {"kind", "ReplicaSet"},
+          {"name", "somebody"},
+          {"uid", "3f3c7e32-0000-4000-8000-000000000000"},
+          {"controller", controls}};
+}
+
+Json owners_and(const Json& object, const Json& other) {
+  Json owners = object["metadata"]["ownerReferences"];
+  owners.push_back(other);
+  return owners;
+}
+
+Json owners_that_control_nothing(const Json& object) {
+  Json owners = object["metadata"]["ownerReferences"];
+  for (Json& owner : owners) owner["controller"] = false;
+  return owners;
+}
+
+std::vector<Change> changes() {
+  const std::string uid(contract::kLabelJobUid), slot(contract::kLabelSlot);
+  const std::string attempt(contract::kLabelAttempt);
+  std::vector<Change> all;
+  for (const auto kind : {api::Kind::kPod, api::Kind::kService, api::Kind::kPodDisruptionBudget}) {
+    all.push_back({"no labels", kind, [](const Json&) { return of_meta("labels", nullptr); }});
+    all.push_back({"another job's label", kind,
+                   [uid](const Json&) { return of_meta("labels", Json{{uid, "another"}}); }});
+    all.push_back(
+        {"no owner", kind, [](const Json&) { return of_meta("ownerReferences", nullptr); }});
+    all.push_back({"another's", kind, [](const Json&) {
+                     return of_meta("ownerReferences", Json::array({stranger(true)}));
+                   }});
+    all.push_back({"another owner beside ours", kind, [](const Json& object) {
+                     return of_meta("ownerReferences", owners_and(object, stranger(false)));
+                   }});
+    all.push_back({"an owner that controls nothing", kind, [](const Json& object) {
+                     return of_meta("ownerReferences", owners_that_control_nothing(object));
+                   }});
+    all.push_back({"a finalizer", kind, [](const Json&) {
+                     return of_meta("finalizers", Json::array({"example.com/keep"}));
+                   }});
+  }
+  all.push_back({"another slot", api::Kind::kPod,
+                 [slot](const Json&) { return of_meta("labels", Json{{slot, "7"}}); }});
+  all.push_back({"another attempt", api::Kind::kPod,
+                 [attempt](const Json&) { return of_meta("labels", Json{{attempt, "99"}}); }});
+  all.push_back({"another selector", api::Kind::kService, [uid](const Json&) {
+                   return Json{{"spec", {{"selector", {{uid, "another"}}}}}};
+                 }});
+  all.push_back({"another selector", api::Kind::kPodDisruptionBudget, [uid](const Json&) {
+                   return Json{{"spec", {{"selector", {{"matchLabels", {{uid, "another"}}}}}}}};
+                 }});
+  return all;
+}
+
+/// A world whose one job has what somebody then changes.
+struct Meddled {
+  explicit Meddled(bool is_elastic)
+      : world(test::seed(), [this](kube::HttpTransport& real) {
+          warden = std::make_unique<Warden>(real);
+          return warden.get();
+        }) {
+    world.add_node("local", 16);
+    world.create_job("j", kWorkers, [&](Json& job) {
+      job["spec"]["restart"] = {
+          {"policy", "OnFailure"}, {"maxRestarts", 100}, {"backoffSeconds", 10}};
+      if (!is_elastic) return;
+      job["spec"]["worker"].erase("command");
+      job["spec"]["worker"]["min"] = 1;
+      job["spec"]["worker"]["max"] = 4;
+      job["spec"]["training"] = sim::engine_spec();
+    });
+    warden->uid = world.job("j").meta.uid;
+    pass(seconds(90));
+  }
+
+  /// Pods run when they are there and leave when they are asked to.
+  void pass(seconds time) {
+    constexpr seconds kRound{5};
+    for (seconds left = time; left.count() > 0; left -= kRound) {
+      world.pass(kRound);
+      world.reap(143);
+      world.run_all_pods();
+      world.settle();
+      asked.push_back(warden->pods_asked);
+      if (asked.size() > 13) asked.pop_front();
+      const int in_a_minute = asked.back() - asked.front();
+      CHECK_MESSAGE(in_a_minute <= 2 * kWorkers, in_a_minute << " pods in a minute");
+    }
+  }
+
+  std::vector<Json> children(api::Kind kind) {
+    const auto page = world.user->list(kind, {"default", "", 0, ""});
+    REQUIRE(page);
+    return page->items;
+  }
+
+  void patch(api::Kind kind, const Json& object, const Json& patch) {
+    const api::ObjectKey key{"default", object["metadata"]["name"]};
+    REQUIRE(world.user->merge_patch(kind, key, "", patch));
+  }
+
+  void fail_one() {
+    for (const auto& pod : world.pods()) {
+      const auto* owner = pod.meta.controller();
+      const bool is_ours = owner != nullptr && owner->uid == warden->uid;
+      if (is_ours && pod.phase == api::PodPhase::kRunning) return world.end_pod(pod.meta.name, 1);
+    }
+  }
+
+  std::unique_ptr<Warden> warden;
+  World world;
+  std::deque<int> asked;  ///< every five seconds, for a minute
+};
+
+void check_meddled(const Change& change) {
+  Meddled meddled(change.kind == api::Kind::kPodDisruptionBudget);
+  World& world = meddled.world;
+  const auto before = meddled.children(change.kind);
+  REQUIRE_FALSE(before.empty());
+  std::vector<std::string> others;  // of which somebody has made something that is not ours
+  for (const Json& object : before) {
+    meddled.patch(change.kind, object, change.patch(object));
+    const auto& name = object["metadata"]["name"].get_ref<const std::string&>();
+    const auto after = world.user->get(change.kind, {"default", name});
+    REQUIRE(after);
+    bool is_ours = false;
+    for (const Json& owner : (*after)["metadata"].value("ownerReferences", Json::array())) {
+      is_ours = is_ours ||
+                (owner.value("controller", false) && owner.value("uid", "") == meddled.warden->uid);
+    }
+    if (!is_ours) others.push_back(name);
+  }
+  meddled.pass(seconds(180));
+  meddled.fail_one();  // It has to work with what was changed.
+  meddled.pass(seconds(300));
+  for (const auto& name : others) {
+    CHECK_MESSAGE(world.user->get(change.kind, {"default", name}).has_value(), name << " is gone");
+    // A Service that is another's keeps its name, and so the gang, until somebody deletes it.
+    if (change.kind != api::Kind::kService) continue;
+    CHECK(world.job("j").status.condition("Admitted")->reason == "NameConflict");
+    REQUIRE(world.user->remove(change.kind, {"default", name}, {}));
+  }
+  for (const Json& object : meddled.children(change.kind)) {
+    if (!object["metadata"].contains("finalizers")) continue;
+    meddled.patch(change.kind, object, of_meta("finalizers", nullptr));
+  }
+  meddled.pass(seconds(300));
+  const auto version = world.server.resource_version();
+  world.pass(seconds(600));
+  CHECK_MESSAGE(world.server.resource_version() == version, "it never comes to rest");
+  CHECK_MESSAGE(meddled.warden->wrong.empty(), meddled.warden->wrong << " of a stranger");
+  int live = 0;
+  for (const auto& pod : world.pods()) {
+    const auto* owner = pod.meta.controller();
+    const bool is_ours = owner != nullptr && owner->uid == meddled.warden->uid;
+    live += is_ours && !pod.ended() && !pod.meta.deletion_time ? 1 : 0;
+  }
+  CHECK(live == kWorkers);
+}
+
 }  // namespace
 
 TEST_CASE("others who write a job ten times a second hold it up for no half minute") {
@@ -149,5 +366,13 @@ TEST_CASE("others who write a job ten times a second hold it up for no half minu
     CHECK(seen->message == "by somebody else");
     MESSAGE(writers << " writers: " << crowd->written << " writes, " << crowd->conflicts
                     << " conflicts");
+  }
+}
+
+TEST_CASE("whatever somebody changes in what the operator made, nothing of others is touched") {
+  for (const Change& change : changes()) {
+    CAPTURE(change.name);
+    CAPTURE(std::string(api::info_of(change.kind).plural));
+    check_meddled(change);
   }
 }
