@@ -369,6 +369,8 @@ BREAKAGES = [
     Breakage("a write that waits for its answer does not look at its fence", TRANSPORT,
              "  while (const auto look = patience.next_look()) {\n    if (pending.wait(clock, *look))",
              "  while (patience.next_look()) {\n    if (pending.wait(clock, clock.mono_now() + seconds(20)))", "test_kube_rest"),
+    Breakage("a job that has left its queue starts again in it", RECONCILE, "  status.queue = snapshot.queue;\n",
+             "  if (status.queue.empty()) status.queue = snapshot.queue;\n", "test_sim"),
     Breakage("a pod that somebody took from its job is still the job's", "operator/core/gang_view.cpp",
              "  return pod.is_of_job() && !job.meta.uid.empty() && pod.meta.controller()->uid == job.meta.uid &&\n",
              "  const auto* owner = pod.meta.controller();\n  return (owner == nullptr || owner->uid == job.meta.uid) &&\n", "test_sim"),
