@@ -38,10 +38,10 @@ void JobFollower::post_event(const kube::WatchEvent& event) {
 
 void JobFollower::post_note(const kube::WatchEvent& event) {
   if (event.type == kube::WatchEvent::Type::kDelete) return;
-  if (text_at(event.object, {"regarding", "name"}) != job_name_) return;
+  if (text_at(event.object, {"involvedObject", "name"}) != job_name_) return;
   if (text_at(event.object, {"type"}) != "Warning") return;
   if (text_at(event.object, {"reason"}) == contract::reason::kFailed) return;
-  std::string note = text_at(event.object, {"note"});
+  std::string note = text_at(event.object, {"message"});
   {
     const std::scoped_lock lock(mutex_);
     if (note.empty() || note == last_warning_) return;

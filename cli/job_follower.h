@@ -23,7 +23,7 @@ class JobFollower {
   explicit JobFollower(std::string job_name);
 
   void post_event(const kube::WatchEvent& event);
-  /// Of events.k8s.io: warnings about the job, each once though it is told again. That it failed is
+  /// Of events: warnings about the job, each once though it is told again. That it failed is
   /// said by its condition.
   void post_note(const kube::WatchEvent& event);
   void post_progress(const ProgressReport& report);

@@ -170,20 +170,18 @@ PodView read_pod(const Json& pod) {
 
 EventView read_event(const Json& event) {
   EventView view;
-  for (const auto& path :
-       {std::initializer_list<std::string_view>{"series", "lastObservedTime"},
-        std::initializer_list<std::string_view>{"deprecatedLastTimestamp"},
-        std::initializer_list<std::string_view>{"eventTime"},
-        std::initializer_list<std::string_view>{"metadata", "creationTimestamp"}}) {
-    view.time = time_at(event, path);
-    if (view.time) break;
-  }
+  // lastTimestamp has whole seconds, and who writes through events.k8s.io sets none; others set
+  // nothing else. An absent time is before every other.
+  view.time = std::max({time_at(event, {"series", "lastObservedTime"}),
+                        time_at(event, {"lastTimestamp"}), time_at(event, {"eventTime"})});
+  if (!view.time) view.time = time_at(event, {"metadata", "creationTimestamp"});
   view.is_warning = text_at(event, {"type"}) == "Warning";
   view.reason = text_at(event, {"reason"});
-  view.note = text_at(event, {"note"});
-  view.about = text_at(event, {"regarding", "kind"}) + " " + text_at(event, {"regarding", "name"});
-  view.count = std::max(
-      {1, number_at(event, {"series", "count"}, 1), number_at(event, {"deprecatedCount"}, 1)});
+  view.note = text_at(event, {"message"});
+  view.about =
+      text_at(event, {"involvedObject", "kind"}) + " " + text_at(event, {"involvedObject", "name"});
+  view.count =
+      std::max({1, number_at(event, {"series", "count"}, 1), number_at(event, {"count"}, 1)});
   return view;
 }
 

@@ -92,9 +92,8 @@ Result<std::vector<PodView>> get_pods(Kubectl& kubectl, const api::TrainingJob& 
 }
 
 Result<std::vector<EventView>> get_events(Kubectl& kubectl, const std::string& uid) {
-  MUSTER_ASSIGN_OR_RETURN(Json answer,
-                          ask(kubectl, {"get", "events.events.k8s.io", "--field-selector",
-                                        "regarding.uid=" + uid, "-o", "json"}));
+  MUSTER_ASSIGN_OR_RETURN(Json answer, ask(kubectl, {"get", "events", "--field-selector",
+                                                     "involvedObject.uid=" + uid, "-o", "json"}));
   std::vector<EventView> events;
   for (const Json& event : items_of(std::move(answer))) events.push_back(read_event(event));
   std::stable_sort(events.begin(), events.end(),

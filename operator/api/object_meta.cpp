@@ -66,7 +66,7 @@ constexpr KindInfo kKinds[] = {
     {"v1", "Pod", "pods", true},
     {"v1", "Node", "nodes", false},
     {"v1", "Service", "services", true},
-    {"events.k8s.io/v1", "Event", "events", true},
+    {"v1", "Event", "events", true},
     {"coordination.k8s.io/v1", "Lease", "leases", true},
     {"authentication.k8s.io/v1", "TokenReview", "tokenreviews", false},
     {"authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", false},

@@ -137,7 +137,7 @@ struct PodGroup {
   bool operator==(const PodGroup&) const = default;
 };
 
-/// events.k8s.io/v1.
+/// Of the core API.
 struct Event {
   ObjectMeta meta;
   ObjectKey regarding;

@@ -167,7 +167,8 @@ class Run {
   }
 
   /// One event tells of all that is alike, and how often and when last it was. The API server
-  /// forgets it an hour after it was made; then it is told anew.
+  /// forgets it an hour after it was made; then it is told anew. One of an operator that wrote
+  /// through events.k8s.io counts in its series alone.
   Status count_again(const api::Event& event) {
     constexpr auto kKind = api::Kind::kEvent;
     const auto there = client_.get(kKind, event.meta.key());
@@ -178,10 +179,10 @@ class Run {
     }
     api::Event repeated = event;
     repeated.series_count = count + 1;
-    const auto written =
-        client_.merge_patch(kKind, event.meta.key(), "",
-                            Json{{"metadata", {{"resourceVersion", version_of(*there)}}},
-                                 {"series", api::to_json(repeated)["series"]}});
+    Json patch{{"metadata", {{"resourceVersion", version_of(*there)}}}};
+    const Json again = api::to_json(repeated);
+    for (const char* field : {"series", "count", "lastTimestamp"}) patch[field] = again[field];
+    const auto written = client_.merge_patch(kKind, event.meta.key(), "", patch);
     return written ? Status() : written.error();
   }
 

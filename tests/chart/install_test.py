@@ -48,7 +48,7 @@ OTHER_USES = {
     "a restart, a suspension": ["delete pods"],
     "elastic jobs": [f"{verb} poddisruptionbudgets.policy" for verb in ("get", "create", "patch", "delete")],
     "what an operator before this one left half done": ["get pods", "get services"],
-    "news that comes again": ["get events.events.k8s.io", "patch events.events.k8s.io"],
+    "news that comes again": ["get events", "patch events"],
     "queues": ["patch trainingqueues/status.muster.dev"],
     "asked for by OwnerReferencesPermissionEnforcement": ["update trainingjobs/finalizers.muster.dev"],
 }
@@ -441,7 +441,7 @@ class OperatorRuns(unittest.TestCase):
         code, message = call("PATCH", f"{PODS}/{name}/status", status, content_type=merge)
         self.assertEqual(code, 200, message)
         wait_for("the job is complete and deleted", lambda: call("GET", JOBS + "/lives")[0] == 404, 60)
-        events = PLANE.kubectl("get", "events.events.k8s.io", "-n", "team", "-o", "jsonpath={.items[*].reason}").split()
+        events = PLANE.kubectl("get", "events", "-n", "team", "-o", "jsonpath={.items[*].reason}").split()
         self.assertIn("Completed", events)
         process.terminate()
         self.assertEqual(process.wait(30), 0, self.said()[-3000:])

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import yaml
@@ -220,21 +221,32 @@ class Verbs(WithOperator):
     def test_describe_tells_of_a_failure_and_events_when_what_happened(self):
         name = self.make(small("told", {"suspend": True, "restart": {"policy": "Never"}}, count=2))
         self.world.wait_condition("team-a", name, "Suspended", "True")
+        wanted = ["Suspended", "GangScheduled", "Failed"]
+
+        def happened():
+            """In the order in which `kubectl describe` shows them."""
+            events = self.kubectl("describe", "tjob", name).partition("\nEvents:")[2]
+            return [reason for reason in re.findall(r"^ +(?:Normal|Warning) +(\w+) ", events, re.MULTILINE) if reason in wanted]
+
+        def told(count):
+            """kubectl knows whole seconds, so that what follows has to come in another."""
+            self.world.wait(f"{wanted[count - 1]} is news", lambda: wanted[count - 1] in happened())
+            told_by = int(time.time())
+            self.world.wait("a second passes", lambda: int(time.time()) > told_by)
+
+        told(1)
         self.kubectl("patch", "tjob", name, "--type=merge", "-p", '{"spec": {"suspend": false}}')
         pods = self.world.wait_pods("team-a", name, 2)
+        told(2)
         for pod in pods:
             self.world.run_pod(pod)
         self.world.wait_condition("team-a", name, "Running", "True")
         self.world.end_pod(pods[1], 7, "the reason")
         self.world.wait_condition("team-a", name, "Failed", "True")
-
-        def happened():
-            """By kubectl's own order, of time: its describe lists events of this API by their names."""
-            return self.kubectl("events", f"--for=tjob/{name}", "-o", 'jsonpath={range .items[*]}{.reason}{" "}{end}').split()
-
-        self.world.wait("the end is news", lambda: "Failed" in happened())
-        wanted = ["Suspended", "GangScheduled", "Failed"]
-        self.assertEqual([reason for reason in happened() if reason in wanted], wanted)
+        told(3)
+        self.assertEqual(happened(), wanted)
+        ordered = self.kubectl("events", f"--for=tjob/{name}", "-o", 'jsonpath={range .items[*]}{.reason}{" "}{end}').split()
+        self.assertEqual([reason for reason in ordered if reason in wanted], wanted)
         status = self.world.made("GET", self.world.jobs("team-a", name))["status"]
         said = self.kubectl("describe", "tjob", name)
         for one in status["conditions"]:

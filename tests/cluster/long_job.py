@@ -279,11 +279,11 @@ class LongJobTest(InstalledTest):
 
     def assert_no_warnings(self, name):
         """Of the job; its pods' events are the kubelets'. That a worker is slow a full machine sees to."""
-        events = json.loads(self.kubectl("get", "events.v1.events.k8s.io", "-o", "json"))["items"]
-        ours = [event for event in events if event["regarding"].get("name") == name
-                and event["regarding"].get("kind") == "TrainingJob"]
+        events = json.loads(self.kubectl("get", "events", "-o", "json"))["items"]
+        ours = [event for event in events if event["involvedObject"].get("name") == name
+                and event["involvedObject"].get("kind") == "TrainingJob"]
         self.assertTrue(ours)
-        self.assertEqual([(event["reason"], event["note"]) for event in ours
+        self.assertEqual([(event["reason"], event["message"]) for event in ours
                           if event["type"] != "Normal" and event["reason"] != "WorkerSlow"], [])
 
     def fetched_model(self, name):

@@ -90,14 +90,20 @@ class PluginTest(unittest.TestCase):
         self.kubectl("patch", "pod", f"digits-abcde-{slot}-0", "--subresource=status", "--type=merge", "-p",
                      json.dumps({"status": status}))
 
-    def make_event(self, reason, note):
-        job = self.job()["metadata"]
-        event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": f"digits.{reason.lower()}"},
-                 "regarding": {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "digits",
-                               "namespace": self.namespace, "uid": job["uid"]},
-                 "type": "Warning", "reason": reason, "action": "Reconcile", "note": note,
-                 "eventTime": "2026-11-21T12:00:00.000000Z", "reportingController": "muster.dev/operator",
-                 "reportingInstance": "muster-operator"}
+    def make_event(self, reason, note, second, through_core=True):
+        """As the operator does, or as one that wrote through events.k8s.io did."""
+        name = f"digits.{reason.lower()}"
+        about = {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "name": "digits",
+                 "namespace": self.namespace, "uid": self.job()["metadata"]["uid"]}
+        event = {"kind": "Event", "metadata": {"name": name}, "type": "Warning", "reason": reason, "action": "Reconcile",
+                 "eventTime": f"2026-11-21T12:00:{second:09.6f}Z", "reportingInstance": "muster-operator"}
+        if through_core:
+            at = f"2026-11-21T12:00:{int(second):02}Z"
+            event |= {"apiVersion": "v1", "involvedObject": about, "message": note, "reportingComponent": "muster.dev/operator",
+                      "source": {"component": "muster.dev/operator"}, "firstTimestamp": at, "lastTimestamp": at, "count": 1}
+        else:
+            event |= {"apiVersion": "events.k8s.io/v1", "regarding": about, "note": note,
+                      "reportingController": "muster.dev/operator"}
         self.kubectl("create", "-f", "-", stdin=json.dumps(event))
 
     def test_a_plan_reads_the_cluster_and_changes_nothing(self):
@@ -166,12 +172,16 @@ class PluginTest(unittest.TestCase):
         waiting = {"name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": {
             "waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}
         self.make_pod(0, phase="Pending", containerStatuses=[waiting])
-        self.make_event("GangWaiting", "the second worker does not fit")
+        self.make_event("WorkerSlow", "by half a second later", second=9.75)
+        self.make_event("DrainWaits", "in the same second", second=9.25)
+        self.make_event("GangWaiting", "the second worker does not fit", second=8, through_core=False)
         done = self.muster("describe", "digits")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for expected in ("Worker 0: ImagePullBackOff: Back-off pulling image.", "What would help",
                          "the second worker does not fit", "digits-abcde-0-0", "0 of 2 workers run"):
             self.assertIn(expected, done.stdout)
+        self.assertEqual(re.findall("GangWaiting: |DrainWaits: |WorkerSlow: ", done.stdout),
+                         ["GangWaiting: ", "DrainWaits: ", "WorkerSlow: "])
 
     def test_suspend_and_resume_wait_for_the_operator(self):
         self.set_status(phase="Running", observedGeneration=1,

@@ -426,9 +426,9 @@ class Hostile(WithOperator):
             status = self.world.made("GET", self.world.jobs("team-a", name))["status"]
             self.assertNotRegex(everything_in(status), CONTROL)
             self.assertLessEqual(len(status["failure"]["logTail"]), 2048)
-            events = self.world.made("GET", "/apis/events.k8s.io/v1/namespaces/team-a/events")["items"]
+            events = self.world.made("GET", "/api/v1/namespaces/team-a/events")["items"]
             for event in events:
-                self.assertNotRegex(event.get("note", "") + event["reason"], CONTROL)
+                self.assertNotRegex(event.get("message", "") + event.get("reason", ""), CONTROL)
         waits = self.make(small("said-2"))
         (pod,) = self.world.wait_pods("team-a", waits, 1)
         self.world.report(pod, {"phase": "Pending", "containerStatuses": [{

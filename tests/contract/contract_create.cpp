@@ -1,3 +1,4 @@
+#include "operator/api/pod.h"
 #include "tests/contract/api_contract.h"
 
 namespace muster::contract_test {
@@ -26,6 +27,54 @@ TEST_CASE("a new pod is pending whatever its maker says") {
   auto wish = pod("a");
   wish["status"] = {{"phase", "Running"}};
   CHECK(call("POST", pods_path(ns), wish).body["status"]["phase"] == "Pending");
+}
+
+TEST_CASE("an event is kept with both kinds of its fields, and counted where it stands") {
+  api::Event event;
+  event.meta.namespace_name = new_namespace();
+  event.meta.name = "a.0123456789abcdef";
+  event.regarding = {event.meta.namespace_name, "a"};
+  event.regarding_uid = "u";
+  event.type = "Normal";
+  event.reason = "GangScheduled";
+  event.action = "Reconcile";
+  event.note = "2 workers on 1 node";
+  event.event_time = *parse_time("2026-01-01T00:00:09.250000Z");
+  const std::string path = api::object_path(api::Kind::kEvent, event.meta.key());
+  const std::string all = api::collection_path(api::Kind::kEvent, event.meta.namespace_name);
+  Json wish = api::to_json(event);
+  SUBCASE("as it is written") {}
+  SUBCASE("as the core API shows those written through events.k8s.io") {
+    for (const char* field : {"firstTimestamp", "lastTimestamp", "count", "source"}) {
+      wish.erase(field);
+    }
+  }
+
+  const auto made = call("POST", all, wish);
+  REQUIRE_MESSAGE(made.code == 201, made.message());
+  for (const auto& [name, value] : wish.items()) {
+    if (name != "metadata") CHECK_MESSAGE(made.body[name] == value, name);
+  }
+  CHECK(call("POST", all, wish).reason() == "AlreadyExists");
+
+  event.event_time = *parse_time("2026-01-01T00:00:12.500000Z");
+  event.series_count = 2;
+  const Json again = api::to_json(event);
+  Json change{{"metadata", {{"resourceVersion", made.meta("resourceVersion")}}}};
+  for (const char* field : {"series", "count", "lastTimestamp"}) change[field] = again[field];
+  const auto counted = patch(path, change);
+  REQUIRE_MESSAGE(counted.code == 200, counted.message());
+  CHECK(patch(path, change).code == 409);
+  for (const auto& [name, value] : wish.items()) {
+    const bool is_same = name != "metadata" && !change.contains(name);
+    if (is_same) CHECK_MESSAGE(counted.body[name] == value, name);
+  }
+  const auto list = call("GET", all);
+  REQUIRE(list.body["items"].size() == 1);
+  const Json& listed = list.body["items"][0];
+  CHECK(listed["series"] == again["series"]);
+  CHECK(listed["count"] == 2);
+  CHECK(listed["lastTimestamp"] == "2026-01-01T00:00:12Z");
 }
 
 TEST_CASE("a name is taken once, and is free again after the object") {

@@ -89,7 +89,7 @@ std::vector<std::string> notes(const World& world, std::string_view reason) {
   const auto page = world.user->list(api::Kind::kEvent, {"default", "", 0, ""});
   REQUIRE(page);
   for (const auto& event : page->items) {
-    if (event["reason"] == reason) found.push_back(event["note"].get<std::string>());
+    if (event["reason"] == reason) found.push_back(event["message"].get<std::string>());
   }
   return found;
 }

@@ -438,9 +438,10 @@ class Simulation {
   /// Of an event that is there only its count moves, from the version that was read.
   std::string judge_repeat(const Json& body) {
     const Json& series = body["series"];
-    const bool is_repeat = body.size() == 2 && body["metadata"].size() == 1 &&
+    const bool is_repeat = body.size() == 4 && body["metadata"].size() == 1 &&
                            body["metadata"].contains("resourceVersion") && series.size() == 2 &&
-                           series.contains("lastObservedTime") && series["count"] >= 2;
+                           series.contains("lastObservedTime") && series["count"] >= 2 &&
+                           body["count"] == series["count"] && body.contains("lastTimestamp");
     return is_repeat ? "" : "patch events does more than count";
   }
 

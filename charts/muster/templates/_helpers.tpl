@@ -129,7 +129,7 @@ matchExpressions:
   resources: [persistentvolumeclaims]   # where a claim's volume can be reached; of use to who sees nodes
   verbs: [get, list, watch]
 {{- end }}
-- apiGroups: [events.k8s.io]
+- apiGroups: [""]
   resources: [events]
   verbs: [get, create, patch]   # get, patch: news that comes again is counted on its event
 {{- end }}

@@ -10,7 +10,7 @@ TEST_CASE("objects stand where the API server keeps them") {
   CHECK(collection_path(Kind::kTrainingJob, "") == "/apis/muster.dev/v1alpha1/trainingjobs");
   CHECK(collection_path(Kind::kPod, "ns") == "/api/v1/namespaces/ns/pods");
   CHECK(object_path(Kind::kNode, {"", "n"}) == "/api/v1/nodes/n");
-  CHECK(object_path(Kind::kEvent, {"ns", "e"}) == "/apis/events.k8s.io/v1/namespaces/ns/events/e");
+  CHECK(object_path(Kind::kEvent, {"ns", "e"}) == "/api/v1/namespaces/ns/events/e");
   CHECK(object_path(Kind::kLease, {"ns", "l"}) ==
         "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l");
   CHECK(object_path(Kind::kService, {"ns", "s"}) == "/api/v1/namespaces/ns/services/s");

@@ -957,10 +957,27 @@ TEST_CASE("an event stays within what the API server takes") {
   event.note = std::string(1023, 'x') + "\xC3\xA4";
   event.series_count = 1;
   const Json json = to_json(event);
-  CHECK(json["note"].get<std::string>().size() == 1023);
+  CHECK(json["message"].get<std::string>().size() == 1023);
   CHECK(json["eventTime"] == "1970-01-01T00:00:00.000000Z");
   CHECK(json["series"]["count"] == 2);
-  CHECK(json["regarding"]["kind"] == "TrainingJob");
-  CHECK(json["regarding"]["uid"] == "u");
-  CHECK(json["reportingController"] == "muster.dev/operator");
+  CHECK(json["involvedObject"]["kind"] == "TrainingJob");
+  CHECK(json["involvedObject"]["namespace"] == "ns");
+  CHECK(json["involvedObject"]["uid"] == "u");
+  CHECK(json["reportingComponent"] == "muster.dev/operator");
+}
+
+TEST_CASE("an event has the fields of old that kubectl describe sorts and names by") {
+  Event event;
+  event.event_time = *parse_time("2026-01-01T00:00:09.999999Z");
+  Json json = to_json(event);
+  CHECK(json["firstTimestamp"] == "2026-01-01T00:00:09Z");
+  CHECK(json["lastTimestamp"] == "2026-01-01T00:00:09Z");
+  CHECK(json["eventTime"] == "2026-01-01T00:00:09.999999Z");
+  CHECK(json["count"] == 1);
+  CHECK(json["source"] == Json{{"component", "muster.dev/operator"}});
+  CHECK_FALSE(json.contains("series"));
+  event.series_count = 3;
+  json = to_json(event);
+  CHECK(json["count"] == 3);
+  CHECK(json["series"]["count"] == 3);
 }

@@ -7,9 +7,9 @@ namespace {
 
 kube::WatchEvent note(const std::string& job, const char* type, Json text) {
   return {kube::WatchEvent::Type::kApply,
-          {{"regarding", {{"kind", "TrainingJob"}, {"name", job}}},
+          {{"involvedObject", {{"kind", "TrainingJob"}, {"name", job}}},
            {"type", type},
-           {"note", std::move(text)}}};
+           {"message", std::move(text)}}};
 }
 
 TEST_CASE("warnings about the job are news, each once") {
@@ -41,7 +41,7 @@ TEST_CASE("what is no event, or is gone, warns of nothing") {
   gone.type = kube::WatchEvent::Type::kDelete;
   follower.post_note(gone);
   follower.post_note({kube::WatchEvent::Type::kInitDone, nullptr});
-  follower.post_note({kube::WatchEvent::Type::kApply, {{"regarding", "digits"}}});
+  follower.post_note({kube::WatchEvent::Type::kApply, {{"involvedObject", "digits"}}});
   follower.post_note(note("digits", "Warning", 7));
   CHECK(follower.take().warnings.empty());
 }

@@ -214,6 +214,31 @@ TEST_CASE("objects of any form are read without a failure") {
   }
 }
 
+TEST_CASE("the time of an event is the last that it tells of, as exactly as it is told") {
+  const auto read = [](const char* text) { return read_event(*parse_json(text)); };
+  const auto time = [](const char* text) { return *parse_time(text); };
+  const EventView once = read(R"({"eventTime": "2026-01-01T00:00:09.250000Z", "count": 1,
+    "firstTimestamp": "2026-01-01T00:00:09Z", "lastTimestamp": "2026-01-01T00:00:09Z"})");
+  CHECK(once.time == time("2026-01-01T00:00:09.250000Z"));
+  const EventView again = read(R"({"eventTime": "2026-01-01T00:00:09.250000Z", "count": 2,
+    "lastTimestamp": "2026-01-01T00:00:12Z",
+    "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:12.500000Z"}})");
+  CHECK(again.time == time("2026-01-01T00:00:12.500000Z"));
+  CHECK(again.count == 2);
+  // Through events.k8s.io, by the kubelet, and with nothing but its birth.
+  CHECK(read(R"({"eventTime": "2026-01-01T00:00:09.250000Z", "lastTimestamp": null})").time ==
+        time("2026-01-01T00:00:09.250000Z"));
+  const EventView kubelet = read(R"({"eventTime": null, "count": 5, "message": "m",
+    "firstTimestamp": "2026-01-01T00:00:01Z", "lastTimestamp": "2026-01-01T00:00:08Z",
+    "involvedObject": {"kind": "Pod", "name": "a"}})");
+  CHECK(kubelet.time == time("2026-01-01T00:00:08Z"));
+  CHECK(kubelet.count == 5);
+  CHECK(kubelet.note == "m");
+  CHECK(kubelet.about == "Pod a");
+  CHECK(read(R"({"metadata": {"creationTimestamp": "2026-01-01T00:00:03Z"}})").time ==
+        time("2026-01-01T00:00:03Z"));
+}
+
 TEST_CASE("of what comes before a worker that which runs has the log, unless it stays beside it") {
   Json pod = *parse_json(R"({
     "spec": {"initContainers": [{"name": "mesh", "restartPolicy": "Always"}, {"name": "fetch"}]},

@@ -295,10 +295,10 @@ class DescribeTest(PluginTest):
         self.answer("get trainingjobs", job(FAILED, phase="Failed", restarts=0, failure={
             "slot": 1, "exitCode": 24, "reason": "Numerics", "logTail": "step 33\nloss is NaN\x1b[2J"}))
         self.answer("get pods", items(pod(0, ended(25), phase="Failed"), pod(1, ended(24), phase="Failed")))
-        self.answer("regarding.uid=u-1", items({"metadata": {}, "type": "Warning", "reason": "Failed", "note": "it is over",
-                                                "eventTime": "2026-11-21T12:05:00.000000Z",
-                                                "regarding": {"kind": "TrainingJob", "name": "digits"}}))
-        self.answer("regarding.uid=p-", items())
+        self.answer("involvedObject.uid=u-1", items({"metadata": {}, "type": "Warning", "reason": "Failed", "message": "it is over",
+                                                     "eventTime": "2026-11-21T12:05:00.000000Z",
+                                                     "involvedObject": {"kind": "TrainingJob", "name": "digits"}}))
+        self.answer("involvedObject.uid=p-", items())
         done = self.muster("describe", "digits")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         text = done.stdout

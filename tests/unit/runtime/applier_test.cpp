@@ -633,7 +633,10 @@ TEST_CASE_FIXTURE(Fixture, "news that comes again is counted on the event that t
   core::EmitEvent news = event_about(job);
   news.event.event_time = *parse_time("2026-01-01T00:00:00Z");
   REQUIRE(run({news}).status);
-  CHECK_FALSE(client->get(api::Kind::kEvent, key)->contains("series"));
+  const Json first = *client->get(api::Kind::kEvent, key);
+  CHECK_FALSE(first.contains("series"));
+  CHECK(first["count"] == 1);
+  CHECK(first["lastTimestamp"] == "2026-01-01T00:00:00Z");
   news.event.event_time += seconds(10);
   REQUIRE(run({news}).status);
   news.event.event_time += seconds(10);
@@ -643,8 +646,25 @@ TEST_CASE_FIXTURE(Fixture, "news that comes again is counted on the event that t
   const Json& event = events->items[0];
   CHECK(event["eventTime"] == "2026-01-01T00:00:00.000000Z");
   CHECK(event["series"] == Json{{"count", 3}, {"lastObservedTime", "2026-01-01T00:00:20.000000Z"}});
+  CHECK(event["count"] == 3);
+  CHECK(event["firstTimestamp"] == "2026-01-01T00:00:00Z");
+  CHECK(event["lastTimestamp"] == "2026-01-01T00:00:20Z");
   CHECK(event["reportingInstance"] == "me");
 
+  SUBCASE("also that of an operator that wrote through events.k8s.io") {
+    // As the core API shows it.
+    const Json old{{"firstTimestamp", nullptr},
+                   {"lastTimestamp", nullptr},
+                   {"count", nullptr},
+                   {"source", nullptr}};
+    REQUIRE(client->merge_patch(api::Kind::kEvent, key, "", old));
+    REQUIRE(run({news}).status);
+    const Json counted = *client->get(api::Kind::kEvent, key);
+    CHECK(counted["series"]["count"] == 4);
+    CHECK(counted["count"] == 4);
+    CHECK(counted["lastTimestamp"] == "2026-01-01T00:00:20Z");
+    CHECK(counted["eventTime"] == "2026-01-01T00:00:00.000000Z");
+  }
   SUBCASE("whatever somebody has made of the count") {
     const auto retold = [&](const Json& series) {
       REQUIRE(client->merge_patch(api::Kind::kEvent, key, "", Json{{"series", series}}));
