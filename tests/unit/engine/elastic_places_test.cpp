@@ -20,6 +20,7 @@
 #include "tests/test_main.h"
 #include "tests/unit/data/idx_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
+#include "tests/unit/engine/run_files.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -208,14 +209,26 @@ TEST_CASE("the grid of places has every pair that it promises") {
 
 namespace {
 
+constexpr std::int64_t kStandFrom = 12;
+
+/// Whether the others go on without who stands still, or wait until it moves again.
+enum class StandVerdict { kWaitedFor, kLost };
+
 /// One of the trainers stands still at a place, as one that was sent SIGSTOP, until the others have
 /// come as far as they can without it.
 class Standstill {
  public:
-  Standstill(std::string_view place, int trainer, int workers)
-      : place_(place), trainer_(trainer), others_(static_cast<std::size_t>(workers - 1)) {}
+  /// `from`: where it stands must be of this step or a later one.
+  Standstill(std::string_view place, int trainer, int workers, StandVerdict verdict,
+             std::int64_t from = kStandFrom)
+      : place_(place),
+        trainer_(trainer),
+        others_(static_cast<std::size_t>(workers - 1)),
+        verdict_(verdict),
+        from_(from) {}
 
-  /// At every point of every trainer. `meanwhile`: what happens while it stands.
+  /// At every point of every trainer. `meanwhile`: what happens while it stands, when the others
+  /// wait for it.
   Status at(int trainer, std::string_view point, std::int64_t step,
             const std::function<void()>& meanwhile) {
     std::unique_lock lock(mutex_);
@@ -225,25 +238,26 @@ class Standstill {
                               place_ != point::kEvaluate && place_ != point::kFinish;
       const bool is_far =
           is_of_step ? point == point::kBucket || point == point::kScatter : point == place_;
-      if (step >= kFrom && is_far) waiting_.insert(trainer);
+      if (step >= kStandFrom && is_far) waiting_.insert(trainer);
       if (has_stood_ && point == point::kEnter) entering_.insert(trainer);
       changed_.notify_all();
       return {};
     }
-    if (point != place_ || step < kFrom || has_stood_) return {};
+    if (point != place_ || step < from_ || has_stood_) return {};
     was_waited_for = wait(lock, waiting_);
     has_stood_ = true;
-    if (!meanwhile) return {};
-    meanwhile();
-    went_on_without = wait(lock, entering_);
+    if (meanwhile) {
+      lock.unlock();  // who comes meanwhile passes points of its own
+      meanwhile();
+      lock.lock();
+    }
+    if (verdict_ == StandVerdict::kLost) went_on_without = wait(lock, entering_);
     return {};
   }
 
   bool was_waited_for = false, went_on_without = false;
 
  private:
-  static constexpr std::int64_t kFrom = 12;
-
   bool wait(std::unique_lock<std::mutex>& lock, const std::set<int>& who) {
     return changed_.wait_for(lock, seconds(20), [&] { return who.size() == others_; });
   }
@@ -251,14 +265,13 @@ class Standstill {
   const std::string_view place_;
   const int trainer_;
   const std::size_t others_;
+  const StandVerdict verdict_;
+  const std::int64_t from_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_stood_ = false;
   std::set<int> waiting_, entering_;
 };
-
-/// Whether the others go on without who stands still, or wait until it moves again.
-enum class StandVerdict { kWaitedFor, kLost };
 
 void stand_at(const PlaceCase& one, ConfigOf config_of, StandVerdict verdict) {
   CAPTURE(std::string(one.place));
@@ -269,7 +282,7 @@ void stand_at(const PlaceCase& one, ConfigOf config_of, StandVerdict verdict) {
   // Without slot 0 there would be nobody to write files to the end.
   const int trainer = is_of_files(one.place) ? one.workers - 1 : one.victim;
   CAPTURE(trainer);
-  Standstill standstill(one.place, trainer, one.workers);
+  Standstill standstill(one.place, trainer, one.workers, verdict);
   trial.before = [&](ElasticWorld& world) {
     const auto lose = [&] { world.lose(trainer); };
     world.watch_points([&, lose](int who, std::string_view point, std::int64_t step) {
@@ -307,6 +320,126 @@ TEST_CASE("a trainer of 2 to 8 stands still at each place and goes on: nothing c
 TEST_CASE("a trainer of 2 to 8 stands still at each place, and is left behind: it does nothing") {
   stand_at_each_place({kPlaces, kPlaceConfigs, 1}, StandVerdict::kLost);
   stand_at_each_place({kShardedPlaces, kShardedConfigs, 1}, StandVerdict::kLost);
+}
+
+namespace {
+
+enum class Who { kNobody, kStanding, kOther };
+
+/// What was planned and happens to three members while one of them stands still.
+struct Change {
+  bool is_joiner = false;     ///< who stands is a fourth that is just coming
+  Who leaves = Who::kNobody;  ///< kNobody: another joins
+};
+constexpr std::array kChanges = {Change{false, Who::kStanding}, Change{false, Who::kOther},
+                                 Change{false, Who::kNobody}};
+constexpr std::array kChangesOfJoin = {Change{true, Who::kStanding}, Change{true, Who::kOther},
+                                       Change{true, Who::kNobody}};
+
+/// Of one worker that nothing happens to.
+const std::vector<std::string>& calm_record(ConfigOf config_of) {
+  static std::map<ConfigOf, std::vector<std::string>> known;
+  std::vector<std::string>& lines = known[config_of];
+  if (!lines.empty()) return lines;
+  PlaceTrial trial(config_of, point::kCheckpoint);
+  trial.config.is_sharded = false;
+  trial.run(1);
+  lines = test::record_of(trial.directory.path());
+  CHECK(lines.size() >= static_cast<std::size_t>(trial.steps));
+  return lines;
+}
+
+/// Who stands still, and who leaves; -1: nobody, and one joins.
+struct Roles {
+  static constexpr int kMembers = 3;
+
+  Roles(const PlaceCase& one, const Change& change)
+      : standing(one.victim), is_joining(change.is_joiner) {
+    // Without slot 0 there would be nobody to write files to the end.
+    const bool needs_files = is_of_files(one.place);
+    if (needs_files && change.leaves == Who::kStanding && standing == 0) standing = 2;
+    int other = (standing + 1) % kMembers;
+    if (needs_files && other == 0) other = 1;
+    if (is_joining) standing = kMembers;
+    leaver = change.leaves == Who::kNobody ? -1 : change.leaves == Who::kOther ? other : standing;
+  }
+
+  int standing = 0, leaver = -1;
+  bool is_joining = false;
+  int before() const { return kMembers + (is_joining ? 1 : 0); }
+  int after() const { return leaver < 0 ? before() + 1 : before() - 1; }
+};
+
+/// Nobody waits for a change that was planned, whenever it comes: all make it after a step, nothing
+/// is computed twice, and there is one membership more than without it.
+void change_at(const PlaceCase& one, ConfigOf config_of, const Change& change) {
+  const Roles roles(one, change);
+  CAPTURE(std::string(one.place));
+  CAPTURE(one.config);
+  CAPTURE(roles.standing);
+  CAPTURE(roles.leaver);
+  PlaceTrial trial(config_of, one.place);
+  const bool has_files = roles.leaver != 0;
+  if (has_files) {
+    trial.config.checkpoint_path = trial.directory.path();
+    trial.config.checkpoint_every_steps = 20;
+  }
+  // A joiner has made no step when it enters.
+  Standstill standstill(one.place, roles.standing, roles.before(), StandVerdict::kWaitedFor,
+                        roles.is_joining ? 0 : kStandFrom);
+  trial.before = [&](ElasticWorld& world) {
+    const auto happens = [&world, &roles] {
+      if (roles.leaver >= 0) return world.leave(roles.leaver);
+      world.wait_for(world.add(roles.before()));
+    };
+    world.watch_points([&, happens](int who, std::string_view point, std::int64_t step) {
+      return standstill.at(who, point, step, happens);
+    });
+  };
+  const bool is_cut = !roles.is_joining && is_of_entry(one.place);
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (roles.is_joining && step == kStandFrom - 1) world.wait_for(world.add(Roles::kMembers));
+    // The one behind has made the step before by then.
+    if (is_cut && step == kStandFrom + 2) world.cut(0);
+  };
+  const auto world = trial.run(Roles::kMembers);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(standstill.was_waited_for);
+  CHECK(ends.left == (roles.leaver < 0 ? 0 : 1));
+  CHECK(ends.complete == roles.after());
+  CHECK(ends.killed + ends.late == 0);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+  const int entries =
+      Roles::kMembers + (roles.is_joining || is_cut ? roles.before() : 0) + roles.after();
+  CHECK(world->entries().size() == static_cast<std::size_t>(entries));
+  if (has_files) CHECK(test::record_of(trial.directory.path()) == calm_record(config_of));
+  if (is_cut) return;
+  CHECK(ends.reads == ends.computations);
+  CHECK(world->stalls() == 0);
+}
+
+/// Each change at each place; who stands and with what configuration go in turn.
+void change_at_each_place(std::span<const std::string_view> places,
+                          std::span<const ConfigOf> configs, std::span<const Change> changes) {
+  for (std::size_t turn = 0; turn < changes.size(); ++turn) {
+    for (const PlaceCase& one : PlaceGrid{places, configs, turn}.cases()) {
+      // When all is done, nobody goes over into anything.
+      if (one.workers != Roles::kMembers || one.place == point::kFinish) continue;
+      change_at(one, configs[one.config], changes[turn]);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("one of 3 leaves, or one joins, while one stands still at each place: no step is cut") {
+  change_at_each_place(kPlaces, kPlaceConfigs, kChanges);
+  change_at_each_place(kShardedPlaces, kShardedConfigs, kChanges);
+}
+
+TEST_CASE("one leaves, or one more joins, while a joiner stands still at each place: the same") {
+  change_at_each_place(kPlaces, kPlaceConfigs, kChangesOfJoin);
+  change_at_each_place(kShardedPlaces, kShardedConfigs, kChangesOfJoin);
 }
 
 namespace {
