@@ -3,8 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
+#include "common/rng.h"
+#include "tests/recovery/trainer.h"
 #include "worker/engine/training.h"
 
 namespace muster::sim {
@@ -65,5 +69,20 @@ inline constexpr std::array kShardedSplitSendings{
     Sending{engine::point::kCheckpoint, 12}, Sending{engine::point::kFinish, 12},
     Sending{engine::point::kIdle, 1},        Sending{engine::point::kBucket, 60},
     Sending{engine::point::kBackward, 60}};
+
+/// Messages that come twice: one of `sendings` that seeds have in turn, some more, and one of the
+/// sums between hosts, where several trainers are on one.
+inline std::vector<Trap> traps_of_twice(std::uint64_t seed, std::span<const Sending> sendings) {
+  Rng rng(~seed);
+  std::vector<Trap> traps{
+      {place_number(engine::point::kScatter), MessageFault::kTwice, rng.below(30)}};
+  std::uint64_t next = seed / 8 % sendings.size();
+  for (std::uint64_t left = 1 + rng.below(5); left > 0; --left) {
+    const Sending& from = sendings[next];
+    traps.push_back({place_number(from.place), MessageFault::kTwice, rng.below(from.passed_most)});
+    next = rng.below(sendings.size());
+  }
+  return traps;
+}
 
 }  // namespace muster::sim

@@ -1,8 +1,10 @@
 // A trainer as the simulation's world sees it, what is in store for it, and the membership agreed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -14,6 +16,10 @@
 namespace muster::sim {
 
 inline constexpr std::size_t kNowhere = kMessagePlaces.size();
+constexpr std::size_t place_number(std::string_view place) {
+  return static_cast<std::size_t>(std::ranges::find(kMessagePlaces, place) -
+                                  kMessagePlaces.begin());
+}
 
 enum class Life { kRuns, kDead, kEnded };
 enum class TearAt { kNever, kBefore, kMiddle, kAfter };

@@ -152,8 +152,17 @@ void Wire::depart(std::size_t from, std::size_t to) {
   --sent.group->transfers_left;
   if (journey.is_cut) return cut(from, to);
   between.clear = std::max(between.clear, stage_.now() + journey.under_way);
-  stage_.after(between.clear - stage_.now(),
-               [wire = shared_from_this(), from, to, message, kind = sent.kind] {
+  let_arrive(from, to, message, sent.kind);
+  if (!journey.is_twice) return;
+  message.is_again = true;
+  between.clear += world_.short_time();
+  let_arrive(from, to, message, sent.kind);
+}
+
+/// When all that went before it is there.
+void Wire::let_arrive(std::size_t from, std::size_t to, const Arrived& message, std::size_t kind) {
+  stage_.after(lane(from, to).clear - stage_.now(),
+               [wire = shared_from_this(), from, to, message, kind] {
                  wire->arrive(from, to, message, kind);
                });
 }
@@ -174,8 +183,10 @@ void Wire::match(std::size_t from, std::size_t to) {
     between.arrived.pop_front();
     between.receives.pop_front();
     if (message.is_flipped) return fail(to, ErrorCode::kCorrupt, "a checksum is wrong");
-    if (message.sequence != wanted.sequence || message.step != wanted.step ||
-        message.bytes.size() != wanted.message.bytes()) {
+    const bool is_due = message.sequence == wanted.sequence && message.step == wanted.step &&
+                        message.bytes.size() == wanted.message.bytes();
+    if (!is_due && message.is_again) return fail(to, ErrorCode::kCorrupt, "a message came twice");
+    if (!is_due) {
       const auto text = [](std::uint64_t step, std::uint64_t sequence, std::size_t bytes) {
         return std::to_string(bytes) + " bytes of step " + std::to_string(step) + ", group " +
                std::to_string(sequence);

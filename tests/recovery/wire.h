@@ -1,6 +1,9 @@
 // The connections of one membership in the simulation: a communicator whose messages take their
 // time on the stage, and meet what the world has in store for them. What is sent is read when it
 // departs and not when the transfer starts, so that a buffer that is touched too early shows.
+//
+// What is delivered is in order and once, as TCP does. A message that comes twice is a fault of who
+// sends: it is told from what is due by its numbers alone, as tcp_communicator.cpp does it.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@ struct Journey {
   nanoseconds under_way{};
   bool is_cut = false;      ///< its connection breaks, and it is lost
   bool is_flipped = false;  ///< its checksum is wrong when it arrives
+  bool is_twice = false;    ///< another comes behind it that is the same
 };
 
 /// The world as the connections see it. Members are known by their trainers' numbers.
@@ -64,6 +68,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
     std::uint64_t step = 0, sequence = 0;
     std::vector<std::byte> bytes;
     bool is_flipped = false;
+    bool is_again = false;  ///< the second of two
   };
   /// From one rank to another.
   struct Lane {
@@ -86,6 +91,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   Status wait(std::size_t rank, const Group& group, MonoTime deadline,
               const std::span<const int>* ranks = nullptr);
   void depart(std::size_t from, std::size_t to);
+  void let_arrive(std::size_t from, std::size_t to, const Arrived& message, std::size_t kind);
   void arrive(std::size_t from, std::size_t to, Arrived message, std::size_t kind);
   void match(std::size_t from, std::size_t to);
   void cut(std::size_t from, std::size_t to);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -84,6 +85,9 @@ class World final : public WireWorld, public SeatWorld {
         break;
       case MessageFault::kFlipped:
         journey.is_flipped = true;
+        break;
+      case MessageFault::kTwice:
+        journey.is_twice = true;
         break;
       default:
         die(from, *fault == MessageFault::kSenderLosesPower);
@@ -247,12 +251,15 @@ class World final : public WireWorld, public SeatWorld {
     if (workers_ == 1 && chance(0.7)) workers_ = 3;
     // One that seeds have in turn, so that none is left out, and some more.
     const std::uint64_t places = sendings().size();
-    set_trap(sendings()[seed_ % places], seed_ / places % kMessageFaultNames.size());
+    set_trap(sendings()[seed_ % places], seed_ / places % kDrawnFaults);
     for (std::uint64_t more = has_flips_ ? 0 : rng_.below(10); more > 0; --more) {
-      const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
+      const std::uint64_t fault = rng_.below(kDrawnFaults);
       set_trap(sendings()[rng_.below(places)], fault);
     }
     share_hosts();
+    if (sends_twice(seed_)) {
+      std::ranges::copy(traps_of_twice(seed_, sendings()), std::back_inserter(traps_));
+    }
     const std::uint64_t others = has_flips_ ? 0 : rng_.below(7);
     for (std::uint64_t i = 0; i < others; ++i) {
       stage_.after(span(100, 1'200), [this] { disturb(); });
@@ -269,10 +276,8 @@ class World final : public WireWorld, public SeatWorld {
   void share_hosts() {
     if (seed_ % 7 != 1 && seed_ % 7 != 5) return;
     slots_of_host_ = 2 + static_cast<int>(seed_ / 7 % 2);
-    const auto scatter = std::ranges::find(kMessagePlaces, engine::point::kScatter);
-    traps_.push_back({static_cast<std::size_t>(scatter - kMessagePlaces.begin()),
-                      static_cast<MessageFault>(seed_ / 14 % kMessageFaultNames.size()),
-                      seed_ % 30});
+    traps_.push_back({place_number(engine::point::kScatter),
+                      static_cast<MessageFault>(seed_ / 14 % kDrawnFaults), seed_ % 30});
   }
 
   /// Those of a split model make whole copies.
@@ -291,9 +296,8 @@ class World final : public WireWorld, public SeatWorld {
   }
 
   void set_trap(const Sending& from, std::uint64_t fault) {
-    const auto place = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), from.place);
-    traps_.push_back({static_cast<std::size_t>(place - kMessagePlaces.begin()),
-                      static_cast<MessageFault>(fault), rng_.below(from.passed_most)});
+    traps_.push_back(
+        {place_number(from.place), static_cast<MessageFault>(fault), rng_.below(from.passed_most)});
   }
 
   /// A gang, all of whose members start together.
@@ -340,7 +344,7 @@ class World final : public WireWorld, public SeatWorld {
     if (chance(0.25)) return stage_.after(span(0, 20), [this] { disturb(); });
     // Of the last message's faults those that nobody dies of leave who lacks it one step behind.
     const auto most = static_cast<std::uint64_t>(MessageFault::kSenderDies);
-    const std::uint64_t fault = rng_.below(chance(0.5) ? most : kMessageFaultNames.size());
+    const std::uint64_t fault = rng_.below(chance(0.5) ? most : kDrawnFaults);
     set_trap(kFlipSendings[rng_.below(kFlipSendings.size())], fault);
   }
 
@@ -390,10 +394,8 @@ class World final : public WireWorld, public SeatWorld {
 
   void come_to(int number, std::string_view point) {
     if (point == engine::point::kLayer) return;  // too many for the time that each takes
-    const auto found = std::find(kMessagePlaces.begin(), kMessagePlaces.end(), point);
-    if (found != kMessagePlaces.end()) {
-      trainer(number).place = static_cast<std::size_t>(found - kMessagePlaces.begin());
-    }
+    const std::size_t place = place_number(point);
+    if (place != kNowhere) trainer(number).place = place;
     stage_.pass(microseconds(1 + rng_.below(2'000)));
     // Others go on without one whom nobody waits for, and its connections are made meanwhile.
     const bool is_late = has_flips_ && point == engine::point::kIdle && chance(0.02);
@@ -436,7 +438,7 @@ class World final : public WireWorld, public SeatWorld {
     if (std::exchange(uneven_epoch_, epoch) == epoch || uneven_left_ == 0) return;
     // What the seed has else is over mostly when all know how fast they are.
     --uneven_left_;
-    const std::uint64_t fault = rng_.below(kMessageFaultNames.size());
+    const std::uint64_t fault = rng_.below(kDrawnFaults);
     set_trap(sendings()[rng_.below(sendings().size())], fault);
     if (chance(0.3)) stage_.after(span(1, 300), [this] { disturb(); });
   }

@@ -32,15 +32,20 @@ enum class MessageFault {
   kSenderDies,
   kSenderLosesPower,
   kReceiverDies,
-  kReceiverFreezes
+  kReceiverFreezes,
+  kTwice
 };
+/// Those before kTwice are drawn from a world's own stream: what a seed means stays the same. A
+/// message that comes twice is of some seeds, and drawn from another.
+inline constexpr auto kDrawnFaults = static_cast<std::uint64_t>(MessageFault::kTwice);
 inline constexpr std::array kMessageFaultNames{"late",
                                                "cut",
                                                "flipped",
                                                "sender dies",
                                                "sender loses power",
                                                "receiver dies",
-                                               "receiver freezes"};
+                                               "receiver freezes",
+                                               "twice"};
 using FaultCoverage =
     std::array<std::array<std::int64_t, kMessageFaultNames.size()>, kMessagePlaces.size()>;
 
@@ -56,6 +61,12 @@ constexpr bool is_about_speeds(std::uint64_t seed) { return seed % 10 == 4; }
 /// And one is about processes that come and go all the time, and what meets those who go over into
 /// the next membership: with replicated state they take it for granted that the others do, too.
 constexpr bool is_about_flips(std::uint64_t seed) { return seed % 10 == 1; }
+/// Of half of the others, of each kind of model, none of them kept, some messages come twice.
+constexpr bool sends_twice(std::uint64_t seed) {
+  const std::uint64_t kind = seed % 8;
+  const bool is_of_those = kind == 2 || kind == 4 || kind == 5 || kind == 7;
+  return is_of_those && !is_about_speeds(seed) && !is_about_flips(seed);
+}
 struct Lessons {
   std::vector<Lesson> whole, replicated, flips, split, sharded_split;
   /// Of every eight seeds two are about a model that is split, and one about one with shards, too.
