@@ -191,6 +191,11 @@ bool TrainerMembership::is_staying() const {
   return views_.is_staying();
 }
 
+bool TrainerMembership::will_stay() const {
+  const std::lock_guard lock(mutex_);
+  return views_.will_stay();
+}
+
 bool TrainerMembership::is_stop_near() const {
   if (!is_news_) return false;  // without a lock in every part of what takes long
   const std::lock_guard lock(mutex_);

@@ -34,6 +34,7 @@ class TrainerMembership final : public engine::Membership {
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override;
+  bool will_stay() const override;
   bool is_stop_near() const override;
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;

@@ -46,6 +46,8 @@ class ViewBook {
   /// What is_prepared() was said of, if it is of this epoch.
   const sentinel::ViewMessage* prepared(std::int64_t epoch) const;
   bool is_staying() const;
+  /// And also of the newest view.
+  bool will_stay() const { return is_staying() && (!newest_ || newest_->rank >= 0); }
   /// Whether a newer view than the present one stops all.
   bool is_stop_near() const { return has_newer_than_present() && newest_->stop; }
 

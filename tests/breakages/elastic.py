@@ -361,6 +361,10 @@ BREAKAGES = [
              "const std::int64_t newer = prepared_epoch_ - view_.epoch;", "recovery_seeds"),
     Breakage("a reduced gradient is not waited for", EXCHANGE,
              "    MUSTER_RETURN_IF_ERROR(end(is_by_hosts_ ? bucket.given_on : bucket.reduced, deadline));\n", "", "test_engine"),
+    Breakage("who is out of a newer membership than the next one hands nothing over before that", SHARDED,
+             "bool is_leaving = !membership_.will_stay();", "bool is_leaving = !membership_.is_staying();", "test_engine"),
+    Breakage("who is prepared for a view does not know that it is out of a newer one", "worker/view_book.h",
+             "return is_staying() && (!newest_ || newest_->rank >= 0);", "return is_staying();", "test_worker"),
     Breakage("a node's gradient is added before it has come", EXCHANGE,
              "  MUSTER_RETURN_IF_ERROR(end(bucket.nodes, deadline));\n", "", "test_engine"),
     # Gradients that another membership may need again

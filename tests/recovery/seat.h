@@ -45,6 +45,7 @@ class Seat final : public engine::Membership {
   Result<std::int64_t> prepared_epoch() override;
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override { return views_.is_staying(); }
+  bool will_stay() const override { return views_.will_stay(); }
   bool is_stop_near() const override { return views_.is_stop_near(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override {

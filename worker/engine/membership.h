@@ -79,6 +79,10 @@ class Membership {
   /// was lost since, to the newest one.
   virtual bool is_staying() const = 0;
 
+  /// The same, and to the newest view that it has been told of: before the one that is prepared is
+  /// entered all may pass it over, and who is out of a newer one leaves with no other step.
+  virtual bool will_stay() const { return is_staying(); }
+
   /// Whether a newer view than the present one stops all: what takes long and can be left to
   /// whoever goes on is better ended. Called between the parts of such work. Does not block.
   virtual bool is_stop_near() const { return false; }

@@ -117,9 +117,11 @@ Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const
 }
 
 /// Those who leave give what they keep to those who stay, before they go: an owner and its buddies
-/// may leave together. Who hears of its leaving later than this goes like one who dies.
+/// may leave together. So do those whom the members to come have and a newer view has not: where
+/// that one is entered in place of this, as when a joiner has passed this one over, no step is made
+/// together before they go. Who hears of its leaving later than this goes like one who dies.
 Status Trainer::hand_over_shards() {
-  bool is_leaving = !membership_.is_staying();
+  bool is_leaving = !membership_.will_stay();
   if (is_split()) {
     MUSTER_ASSIGN_OR_RETURN(is_leaving, any_in_group(is_leaving));
   }

@@ -200,6 +200,12 @@ class ElasticWorld::Seat final : public engine::Membership {
     return (ahead ? ahead : world_.shared_->round)->rank_of(trainer_) >= 0;
   }
 
+  bool will_stay() const override {
+    if (!is_staying()) return false;
+    const std::lock_guard lock(world_.shared_->mutex);
+    return world_.shared_->round->rank_of(trainer_) >= 0;
+  }
+
   bool is_stop_near() const override {
     const std::lock_guard lock(world_.shared_->mutex);
     return world_.shared_->round->stop &&
@@ -477,6 +483,15 @@ void ElasticWorld::wait_gone(int trainer) {
 void ElasticWorld::wait_connected(int trainer) {
   wait_until("a trainer is never connected",
              [&] { return shared_->trainers[trainer].present != nullptr; });
+}
+
+void ElasticWorld::wait_joiners() {
+  wait_until("a joiner is never connected", [&] {
+    return std::ranges::all_of(shared_->round->members, [&](int one) {
+      const Trainer& member = shared_->trainers[one];
+      return member.entered_epoch > 0 || member.has_ended || member.present == shared_->round;
+    });
+  });
 }
 
 void ElasticWorld::wait_ended(int trainer) {

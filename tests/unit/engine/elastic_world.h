@@ -91,6 +91,8 @@ class ElasticWorld {
   void wait_gone(int trainer);
   /// Until the trainer is connected and waits for the others to enter with it.
   void wait_connected(int trainer);
+  /// Until this is so of all in the newest view who have not trained yet.
+  void wait_joiners();
   /// Until the trainer's thread has come to its end.
   void wait_ended(int trainer);
   /// The trainer's own clock is behind all others' from now on: shorter waits are over for it

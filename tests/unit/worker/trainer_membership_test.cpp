@@ -110,6 +110,29 @@ TEST_CASE("a trainer knows that all are to stop before it has entered the view t
   }
 }
 
+TEST_CASE("who belongs to the view that it is prepared for, and not to a newer one, will leave") {
+  worker::ViewBook views;
+  worker::ViewBook::GivenUp given_up;
+  CHECK(views.will_stay());
+  sentinel::ViewMessage view;
+  view.epoch = 3;
+  view.rank = 0;
+  view.peers = {{"127.0.0.1", 1, 0, 0, 1}};
+  REQUIRE(views.take(view, given_up));
+  views.prepare(nullptr);
+  CHECK(views.is_staying());
+  CHECK(views.will_stay());
+  view.epoch = 4;
+  view.rank = -1;
+  REQUIRE(views.take(view, given_up));
+  CHECK(views.prepared(3) != nullptr);
+  CHECK(views.is_staying());
+  CHECK_FALSE(views.will_stay());
+  CHECK(views.give_up_old().has_value());
+  CHECK_FALSE(views.is_staying());
+  CHECK_FALSE(views.will_stay());
+}
+
 TEST_CASE("a trainer without a state waits until its deadline") {
   const ChannelOfTrainer descriptors;
   const RunawayClock clock(1000, [] {});
