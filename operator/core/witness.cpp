@@ -38,7 +38,9 @@ Slots members_of_epoch(const WitnessRequest& request, const Known& known) {
   return slots;
 }
 
-/// Whether a pod of this slot, of whatever attempt, may run.
+/// Whether a pod of this slot, of whatever attempt, may run. From a node without power nobody ever
+/// hears that it does not: what is on a lost node counts as over. If that was only cut off, two
+/// sides train the same steps, and their epochs keep them apart.
 bool may_run(const JobSnapshot& snapshot, const GangView& gang, int slot) {
   const auto runs = [&](const api::Pod& pod) {
     return !pod.ended() && !pod.termination && !is_lost_node(snapshot, pod.node_name);
