@@ -235,6 +235,9 @@ struct TrainingJobStatus {
   /// The gang last started ahead of the first of its queue, by its deadline.
   bool went_ahead = false;
   std::vector<SlotPlacement> placement;
+  /// By slot, where the gang stood when it gave its places up to start again; empty: nowhere. Of
+  /// them it holds none: its next start takes those that are still free.
+  std::vector<std::string> last_nodes;
   std::optional<WitnessGrant> witness;
   std::optional<WallTime> start_time, completion_time;
   /// Before start_time, in runs that others put an end to: they count for the deadline, too.

@@ -32,6 +32,13 @@ Status read_placement(const Json& json, const std::string& path, SlotPlacement& 
   return in.status();
 }
 
+/// Empty as well: what stands after it keeps its number.
+Status read_node_name(const Json& json, const std::string& path, std::string& out) {
+  const bool is_name = json.is_string() && json.get_ref<const std::string&>().size() <= 253;
+  if (is_name) out = json.get<std::string>();
+  return is_name ? Status() : Error(ErrorCode::kInvalid, path + ": must be the name of a node");
+}
+
 Status read_witness(const Json& json, const std::string& path, WitnessGrant& out) {
   JsonReader in(json, path);
   in.required("fromEpoch", out.from_epoch, kCount);
@@ -312,6 +319,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("wentAhead", out.went_ahead);
   in.list("conditions", kMaxConditions, out.conditions, &read_condition);
   in.list("placement", kMaxSlots, out.placement, &read_placement);
+  in.list("lastNodes", kMaxSlots, out.last_nodes, &read_node_name);
   in.object("witness", out.witness, &read_witness);
   in.value("pastActiveSeconds", out.past_active_seconds, kInt);
   in.time("startTime", out.start_time);
@@ -349,6 +357,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   for (const auto& placement : status.placement) {
     json["placement"].push_back(placement_to_json(placement));
   }
+  for (const auto& node : status.last_nodes) json["lastNodes"].push_back(cut(node, 253));
   if (status.replacements > 0) json["replacements"] = status.replacements;
   if (status.resizes > 0) json["resizes"] = status.resizes;
   if (status.start_attempt >= 0) json["startAttempt"] = status.start_attempt;

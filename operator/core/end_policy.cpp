@@ -98,6 +98,7 @@ bool may_settle(const GangView& gang, const Failure& first) {
 
 void end_job(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
   status.completion_time = whole_seconds(snapshot.now);
+  status.last_nodes.clear();
   status.restart_at.reset();
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
@@ -220,7 +221,7 @@ Plan restart(const JobSnapshot& snapshot, const GangView& gang, const Failure& c
       placement.ended = false;
     }
   } else {
-    status.placement.clear();
+    give_up_places(status);
     set_condition(status, snapshot,
                   {words::kAdmitted, false, contract::reason::kRestarting, message, true});
   }

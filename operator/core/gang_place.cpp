@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 #include <tuple>
 
 #include "operator/core/mesh_order.h"
@@ -474,6 +476,13 @@ GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms, std::vector<NodeOf
   return placement;
 }
 
+/// Whether anything is known of where the nodes stand that such a gang would want to know.
+bool tells_domains(const WaitingGang& gang, const Rooms& rooms) {
+  const bool is_known = !gang.required_level.empty() && rooms.knows(gang.required_level);
+  return is_known || rooms.knows_network() ||
+         (!gang.preferred_level.empty() && rooms.knows("host"));
+}
+
 GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const bool joins = !gang.wish.slots.empty();
   const bool together =
@@ -512,7 +521,7 @@ GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps
   std::int64_t workers = std::min<std::int64_t>(gang.count, total);
   workers -= workers % gang.together;
   GangPlacement placement = deal_out(gang, rooms, std::move(candidates), workers);
-  if (is_known || rooms.knows_network() || (!gang.preferred_level.empty() && rooms.knows("host"))) {
+  if (tells_domains(gang, rooms)) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
   }
   return {std::move(placement), ""};
@@ -530,11 +539,89 @@ GangVerdict place_anew(const WaitingGang& gang, Rooms& rooms, const NodeCaps* ca
   return place_as_asked(together, rooms, caps);
 }
 
+/// By slot the node where it stood, as far as there is room for it there now; empty for the others.
+std::vector<std::string> places_still_free(const WaitingGang& gang, Rooms& rooms,
+                                           const NodeCaps* caps) {
+  std::vector<std::string> kept(static_cast<std::size_t>(gang.count));
+  const Room& room = rooms.inventory().room(shape_of(gang));
+  std::map<int, std::int64_t> left;
+  for (std::size_t slot = 0; slot < std::min(kept.size(), gang.stood.size()); ++slot) {
+    const std::string& name = gang.stood[slot];
+    const int node = name.empty() ? -1 : rooms.inventory().index_of(name);
+    if (node < 0 || (slot == 0 && !gang.volumes.first_slot.allows(name))) continue;
+    const auto [fit, is_new] = left.try_emplace(node, room.on_node[as_index(node)]);
+    if (is_new && caps != nullptr) fit->second = std::min(fit->second, (*caps)[as_index(node)]);
+    if (fit->second > 0) kept[slot] = name;
+    --fit->second;
+  }
+  return kept;
+}
+
+/// Whether all of these nodes lie in one domain of the level that the gang requires.
+bool are_within_required(const WaitingGang& gang, const Rooms& rooms,
+                         const std::set<std::string>& nodes) {
+  if (gang.required_level.empty() || nodes.size() <= 1) return true;
+  if (!rooms.knows(gang.required_level)) return false;
+  const std::set<std::string> around = rooms.beside({*nodes.begin()}, gang.required_level);
+  return std::includes(around.begin(), around.end(), nodes.begin(), nodes.end());
+}
+
+/// A gang that starts again: whoever has room where it stood stays, and only the others move, as
+/// near to these as there is room and within the required level. Nothing: none can stay, or the
+/// others have no place beside them, so that all have to move.
+///
+/// Until it gets its places, all in one pass or none, it holds nothing: where it stood is a wish,
+/// which whoever comes before it may have taken. So of two gangs that start again at once none
+/// holds what the other lacks; one of them gets what both want, and the other moves or waits.
+std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& rooms,
+                                                const NodeCaps* caps) {
+  if (gang.stood.empty() || gang.unplaced || !gang.wish.slots.empty()) return std::nullopt;
+  if (!gang.volumes.one_node.empty()) return std::nullopt;  // none of them moves alone
+  GangPlacement placed{places_still_free(gang, rooms, caps)};
+  WaitingGang moved = gang;
+  NodeCaps left_of_caps = caps == nullptr ? NodeCaps() : *caps;
+  Inventory& inventory = rooms.inventory();
+  for (std::size_t slot = 0; slot < placed.node_of_slot.size(); ++slot) {
+    const std::string& node = placed.node_of_slot[slot];
+    if (node.empty()) {
+      moved.wish.slots.push_back(static_cast<int>(slot));
+      continue;
+    }
+    moved.wish.beside.insert(node);
+    if (caps != nullptr) --left_of_caps[as_index(inventory.index_of(node))];
+  }
+  const std::size_t moving = moved.wish.slots.size(), all = placed.node_of_slot.size();
+  if (moving == all || !are_within_required(gang, rooms, moved.wish.beside)) return std::nullopt;
+  const std::uint64_t before = inventory.version();
+  const GangPlacement staying = placed;
+  for (const std::string& node : staying.node_of_slot) rooms.take(node, gang.per_worker);
+  if (moving > 0) {
+    moved.count = moved.min = static_cast<int>(moving);
+    moved.together = 1;
+    const GangVerdict found =
+        place_as_asked(moved, rooms, caps == nullptr ? nullptr : &left_of_caps);
+    if (!found.placement) {
+      rooms.give_back(staying, gang.per_worker);
+      rooms.keep_refusals_since(before);
+      return std::nullopt;
+    }
+    for (std::size_t i = 0; i < moving; ++i) {
+      const auto slot = static_cast<std::size_t>(moved.wish.slots[i]);
+      placed.node_of_slot[slot] = found.placement->node_of_slot[i];
+    }
+  }
+  if (tells_domains(gang, rooms)) placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
+  placed.why =
+      std::to_string(all - moving) + " of " + std::to_string(all) + " stay where they were";
+  return GangVerdict{std::move(placed), ""};
+}
+
 }  // namespace
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
   if (const GangVerdict* refusal = rooms.refusal_of(gang, caps)) return *refusal;
+  if (auto again = place_where_it_stood(gang, rooms, caps)) return *std::move(again);
   GangVerdict verdict = place_anew(gang, rooms, caps);
   if (!verdict.placement) rooms.keep_refusal(gang, caps, verdict);
   return verdict;

@@ -168,6 +168,7 @@ Plan suspend(const JobSnapshot& snapshot, const GangView& gang) {
   const api::TrainingJob& job = snapshot.job;
   api::TrainingJobStatus status = job.status;
   const std::string asked = "spec.suspend is true";
+  status.last_nodes.clear();
   if (const auto* report = newest_report(snapshot, gang)) take_report(status, *report, snapshot);
   if (!status.placement.empty() || status.start_time || status.restart_at ||
       status.past_active_seconds > 0) {
@@ -239,6 +240,7 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
         {slot, attempt, node, domain_of(placed, static_cast<std::size_t>(slot))});
     ++slot;
   }
+  status.last_nodes.clear();
   status.start_attempt = attempt;
   status.key_id = snapshot.key_id;
   status.start_count = std::min(job.spec.worker.count, kMaxWorkers);

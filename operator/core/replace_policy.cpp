@@ -22,6 +22,8 @@ struct GiveBack {
   std::string_view event = contract::reason::kGangWaiting;
   /// It starts again by a wish that can be had, and does not wait for anything.
   bool is_restart = false;
+  /// Single nodes are no good: the others' workers are to stay where they are.
+  bool is_of_nodes = false;
 };
 
 /// Whether a worker may have run since status.startTime. A gang that starts again has run before.
@@ -37,6 +39,7 @@ bool may_have_run(const api::TrainingJobStatus& status, const GangView& gang) {
 Plan give_back(const JobSnapshot& snapshot, const GangView& gang, api::TrainingJobStatus status,
                const GiveBack& why) {
   if (!may_have_run(snapshot.job.status, gang)) status.start_time.reset();
+  if (why.is_of_nodes) give_up_places(status);
   status.placement.clear();
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
@@ -96,7 +99,9 @@ std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView
     message = std::move(late->message);
     avoid = std::move(late->nodes);
   }
-  Plan plan = give_back(snapshot, gang, snapshot.job.status, {reason, message});
+  GiveBack why{reason, message};
+  why.is_of_nodes = true;
+  Plan plan = give_back(snapshot, gang, snapshot.job.status, why);
   plan.avoid = std::move(avoid);
   return plan;
 }

@@ -195,6 +195,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.preferred_level = topology.preferred;
   gang.step = step_facts_of(job);
   if (gang.together > 1) gang.mesh = mesh_work_of(job);
+  if (wish.slots.empty()) gang.stood = job.status.last_nodes;
   gang.ends_within = ends_within(job);
   if (wish.slots.empty()) gang.claim = checkpoint_claim(job);
   for (const std::string& key : api::borne_taints(gang.per_worker)) {

@@ -59,6 +59,9 @@ struct WaitingGang {
   StepFacts step;  ///< of its runs until now
   /// Absent: every worker has whole copies of the model, or what it sends is not known.
   std::optional<MeshWork> mesh{};
+  /// By slot, where it stood before it gave its places up to start again; empty: nowhere. Whoever
+  /// can stays there.
+  std::vector<std::string> stood{};
   /// Not empty: only these slots, each for itself. As many as fit are placed, the first of them
   /// first, on the nodes where the gang stands already if they have room.
   PlaceWish wish;

@@ -146,6 +146,17 @@ std::optional<seconds> deadline_left(const api::TrainingJob& job, WallTime now) 
   return std::max(seconds(0), std::chrono::ceil<seconds>(left));
 }
 
+void give_up_places(api::TrainingJobStatus& status) {
+  status.last_nodes.clear();
+  for (const api::SlotPlacement& place : status.placement) {
+    if (place.node.empty() || place.slot < 0 || place.slot >= kMaxWorkers) continue;
+    const auto slot = static_cast<std::size_t>(place.slot);
+    if (slot >= status.last_nodes.size()) status.last_nodes.resize(slot + 1);
+    status.last_nodes[slot] = place.node;
+  }
+  status.placement.clear();
+}
+
 void stop_clock(api::TrainingJobStatus& status, WallTime now) {
   if (!status.start_time) return;
   const seconds ran = std::chrono::floor<seconds>(now - *status.start_time);

@@ -48,6 +48,10 @@ void add_event(Plan& plan, const JobSnapshot& snapshot, std::string_view type,
 /// in runs that others put an end to, is gone. Absent: it has no deadline.
 std::optional<seconds> deadline_left(const api::TrainingJob& job, WallTime now);
 
+/// The gang gives its places up to start again, and holds none of them; status remembers where it
+/// stood.
+void give_up_places(api::TrainingJobStatus& status);
+
 /// The gang gives its places up, for others and not for good: its deadline stands still and counts
 /// on with the next start.
 void stop_clock(api::TrainingJobStatus& status, WallTime now);

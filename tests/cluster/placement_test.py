@@ -186,6 +186,9 @@ class Placement(unittest.TestCase):
                 return False
         wait_for("the gang runs without that node", again, SECONDS)
         self.assertEqual(self.racks_of("bereft"), rack)
+        after = self.nodes_of("bereft")
+        self.assertEqual(after[:2] + after[3:], before[:2] + before[3:])
+        self.assertIn("3 of 4 stay where they were", condition(get("bereft"), "Admitted")["message"])
 
     def test_what_a_queue_lent_is_taken_back_and_the_borrower_goes_on_by_itself(self):
         for name in ("research", "product"):

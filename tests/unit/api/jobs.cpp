@@ -68,7 +68,7 @@ Json full_training_job() {
       "selector": "muster.dev/job-uid=u-1", "membershipEpoch": 4, "restarts": 1,
       "replacements": 3, "resizes": 2, "startAttempt": 1, "keyId": "0123456789abcdef",
       "startCount": 2,
-      "queue": "research", "kueueQueue": "team", "wentAhead": true,
+      "queue": "research", "kueueQueue": "team", "wentAhead": true, "lastNodes": ["n", "", "m"],
       "placement": [{"slot": 0, "attempt": 1, "node": "n", "domain": "r1", "member": true,
         "replacements": 2, "checksData": true, "ended": true}],
       "takenBack": {"shrinks": 2, "preemptions": 1, "lostProcessSeconds": 36,

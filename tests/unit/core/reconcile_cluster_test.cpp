@@ -52,6 +52,7 @@ TEST_CASE("a pod that the cluster's scheduler refuses for long is looked a new p
   CHECK(plan.avoid == std::map<std::string, int>{{"n", 0}});
   const auto status = status_of(plan);
   CHECK(status.placement.empty());
+  CHECK(status.last_nodes == std::vector<std::string>{"n", "n"});  // the others stay if they can
   CHECK(status.restarts == 0);
   CHECK(condition_of(status, "Admitted").message.find("Insufficient cpu") != std::string::npos);
   apply(job.edit(), plan);
