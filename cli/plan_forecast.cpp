@@ -155,7 +155,8 @@ bool Forecaster::settles() {
 
 PlanForecast Forecaster::plan(Json object) {
   what_if_.run(kAtOnce);
-  for (const auto& [key, job] : what_if_.jobs()) {
+  const auto known = what_if_.jobs();
+  for (const auto& [key, job] : known) {
     if (holds_places(job)) workers_before_[key] = static_cast<int>(job.status.placement.size());
   }
   object["metadata"]["uid"] = "planned";
@@ -168,6 +169,7 @@ PlanForecast Forecaster::plan(Json object) {
   const bool may_never = !forecast_.starts_now && !forecast_.starts_at;
   if (may_never) forecast_.why_never = why_never_on(cluster_, std::move(object), key_);
   tell_cost();
+  forecast_.step = what_if_.step_of(key_, known);
   note_displaced();
   return std::move(forecast_);
 }

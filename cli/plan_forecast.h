@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "operator/api/price_list.h"
 #include "operator/api/training_job.h"
+#include "operator/runtime/what_if.h"
 
 namespace muster::cli {
 
@@ -30,6 +31,9 @@ struct PlanForecast {
   /// it will have cost then. What an hour costs at its start stands in the job's status.
   std::optional<WallTime> over_by;
   std::optional<api::JobCost> cost_at_most;
+  /// Of a job that gets places: how long a step should take there, and of which job it is known
+  /// what the workers compute in it; absent: not known.
+  std::optional<runtime::StepForecast> step;
   std::vector<PlanDisplaced> displaced;
 
   // ---- Of a job that does not start now

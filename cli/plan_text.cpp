@@ -41,6 +41,7 @@ class PlanPage {
            "\n";
     if (!forecast_.why.empty()) paragraph(forecast_.why);
     if (!starts) paragraph(start_words(forecast_, now_));
+    write_step();
     write_cost();
     write_displaced();
     write_places();
@@ -51,6 +52,7 @@ class PlanPage {
   void paragraph(const std::string& text) {
     out_ += kIndent + wrapped(printable(text), display_.width, kIndent) + "\n";
   }
+  void write_step();
   void write_cost();
   void write_displaced();
   void write_places();
@@ -60,6 +62,20 @@ class PlanPage {
   WallTime now_;
   std::string out_;
 };
+
+/// Of a program of the user's own nobody knows what a step is.
+void PlanPage::write_step() {
+  const api::TrainingJob& job = forecast_.job;
+  if (!job.spec.training || job.status.placement.empty()) return;
+  if (const auto& step = forecast_.step) {
+    paragraph("predicted step: " + step->milliseconds + " ms, if its workers compute as fast as " +
+              step->measured.text() + "'s and nobody else sends");
+  } else {
+    paragraph(
+        "predicted step: not known; that takes a job here that has trained the same with as many "
+        "workers, and a network of which something is known");
+  }
+}
 
 void PlanPage::write_cost() {
   const auto& cost = forecast_.job.status.cost;
@@ -167,6 +183,10 @@ Json plan_json(const PlanForecast& forecast) {
                                  {"workersBefore", one.workers_before},
                                  {"workersAfter", one.workers_after},
                                  {"why", one.why}});
+  }
+  if (forecast.job.spec.training && !forecast.job.status.placement.empty()) {
+    Json& told = json["predictedStepMilliseconds"];
+    if (forecast.step) told = forecast.step->milliseconds;
   }
   if (const auto& cost = forecast.job.status.cost) {
     Json& told =

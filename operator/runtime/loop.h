@@ -62,6 +62,8 @@ class OperatorLoop {
   MonoTime step();
   /// Whether jobs, pods and nodes are all known; nothing is written before.
   bool synced() const;
+  /// Where the nodes stand; nullptr: not all that tells of it is read yet.
+  std::shared_ptr<const core::Topology> topology_of_forecast();
 
  private:
   /// An own status write that the store does not show yet. Until it does, any other plan would rest
@@ -191,7 +193,6 @@ class OperatorLoop {
   void add_claim_of(core::JobSnapshot& snapshot);
   void check_inventory(core::Inventory& kept, const core::ClusterSnapshot& cluster) const;
   core::StorageSnapshot storage() const;
-  std::shared_ptr<const core::Topology> topology_of_forecast();
   core::WaitingGang waiting_gang(const api::TrainingJob& job, const core::PlaceWish& wish,
                                  std::optional<core::VolumeReach>& volumes) const;
   bool is_cut_off(const api::Pod& pod) const;

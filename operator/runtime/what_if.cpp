@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <tuple>
 
 #include "common/check.h"
 #include "operator/api/training_queue.h"
 #include "operator/core/status_edit.h"
+#include "operator/core/step_forecast.h"
+#include "operator/core/text.h"
 #include "operator/core/words.h"
 
 namespace muster::runtime {
@@ -58,6 +61,20 @@ bool belongs_to(const Json& pod, const std::string& uid) {
 bool leaves_in_time(const Json& pod, WallTime now) {
   const auto gone_at = parse_time(text_at(pod, {"metadata", "deletionTimestamp"}));
   return gone_at && now - *gone_at <= core::words::kOverdue;
+}
+
+/// Whether a worker of both computes the same in a step, where as many train.
+bool computes_alike(const api::TrainingJobSpec& a, const api::TrainingJobSpec& b) {
+  const auto training = [](const api::TrainingSpec& one) {
+    return std::tie(one.algorithm, one.mode, one.logical_ranks, one.batch_size,
+                    one.micro_batch_size, one.model, one.data, one.optimizer_state, one.buddies,
+                    one.activations, one.precision, one.parallelism_mode, one.split);
+  };
+  const auto worker = [](const api::WorkerSpec& one) {
+    return std::tie(one.processes, one.threads, one.resources);
+  };
+  return a.training && b.training && training(*a.training) == training(*b.training) &&
+         worker(a.worker) == worker(b.worker);
 }
 
 }  // namespace
@@ -264,6 +281,34 @@ std::optional<api::JobCost> WhatIf::cost_until(const api::ObjectKey& key, WallTi
   const auto found = job(key);
   if (!found || !found->status.cost) return std::nullopt;
   return core::cost_until(*found->status.cost, prices_, then);
+}
+
+std::optional<StepForecast> WhatIf::step_of(
+    const api::ObjectKey& key, const std::map<api::ObjectKey, api::TrainingJob>& known) {
+  const auto planned = job(key);
+  const auto topology = loop_.topology_of_forecast();
+  if (!planned || !topology || planned->status.placement.empty()) return std::nullopt;
+  const auto workers = static_cast<int>(planned->status.placement.size());
+  const api::TrainingJob* newest = nullptr;
+  for (const auto& [other, one] : known) {
+    const bool is_alike = other != key && one.status.target_workers == workers &&
+                          computes_alike(one.spec, planned->spec);
+    if (!is_alike || !one.status.progress || one.status.progress->step_milliseconds.empty()) {
+      continue;
+    }
+    const bool is_newer =
+        newest == nullptr || one.status.progress->updated_at > newest->status.progress->updated_at;
+    if (is_newer) newest = &one;
+  }
+  if (newest == nullptr) return std::nullopt;
+  const core::StepFacts told = core::running_gang(*newest, {}).step;
+  ProgressReport report;
+  report.step_seconds = told.step_seconds;
+  report.exchange_seconds = told.exchange_seconds;
+  report.model_parameters = newest->status.model_parameters;
+  const auto seconds_of_step = core::forecast_seconds(*planned, report, {}, *topology);
+  if (!seconds_of_step) return std::nullopt;
+  return StepForecast{core::decimal(*seconds_of_step * 1e3, 3), newest->meta.key()};
 }
 
 }  // namespace muster::runtime

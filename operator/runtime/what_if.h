@@ -24,6 +24,12 @@ std::vector<api::Node> nodes_among(const std::vector<Json>& objects);
 /// When spec.activeDeadlineSeconds end it; absent without them, or before its start.
 std::optional<WallTime> deadline_of(const api::TrainingJob& job);
 
+/// How long a step of a job should take that has not begun.
+struct StepForecast {
+  std::string milliseconds;  ///< as status says it
+  api::ObjectKey measured;   ///< the job whose workers' computing is counted
+};
+
 /// Threads: one.
 class WhatIf {
  public:
@@ -62,6 +68,11 @@ class WhatIf {
   /// What the job will have cost by then, should it keep the places it has; absent: that is not
   /// counted.
   std::optional<api::JobCost> cost_until(const api::ObjectKey& job, WallTime then) const;
+  /// Of a job where it has its places: the network as far as it is known there, and what the
+  /// workers compute as it was measured last, in one of `known` that trains the same with as many
+  /// workers. Absent: there is no such job, or nothing is known of the network.
+  std::optional<StepForecast> step_of(const api::ObjectKey& job,
+                                      const std::map<api::ObjectKey, api::TrainingJob>& known);
 
  private:
   /// Keeps what the loop wants done until it is looked at.

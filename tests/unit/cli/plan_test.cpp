@@ -498,6 +498,97 @@ TEST_CASE("without a price list the plan says nothing of cost") {
   CHECK(plan_text(told, {}, kReadAt).find("cost") == std::string::npos);
 }
 
+Json training(const std::string& name, int workers) {
+  Json json = SavedCluster::manifest(name, workers);
+  json["spec"]["worker"].erase("command");
+  json["spec"]["training"] = *parse_json(R"({"steps": 1000, "batchSize": 32,
+    "model": {"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}},
+    "data": {"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}},
+    "optimizer": {"adamw": {"learningRate": "0.001"}}})");
+  return json;
+}
+
+/// Of 500 ms a step 400 were computing, when it was last heard of.
+Json trained(const std::string& name, int workers, const std::string& heard_at) {
+  Json json = training(name, workers);
+  json["metadata"].update({{"uid", "uid-" + name},
+                           {"resourceVersion", "7"},
+                           {"generation", 1},
+                           {"creationTimestamp", "2026-11-21T09:00:00Z"}});
+  Json complete{{"type", "Complete"},
+                {"status", "True"},
+                {"reason", "Completed"},
+                {"message", ""},
+                {"lastTransitionTime", heard_at}};
+  json["status"] = {{"observedGeneration", 1},
+                    {"membershipEpoch", 1},
+                    {"targetWorkers", workers},
+                    {"conditions", Json::array({std::move(complete)})},
+                    {"completionTime", heard_at},
+                    {"model", {{"parameters", 1'000'000}}},
+                    {"progress",
+                     {{"step", 1000},
+                      {"stepMilliseconds", "500"},
+                      {"exchangeMilliseconds", "100"},
+                      {"updatedAt", heard_at}}}};
+  return json;
+}
+
+TEST_CASE("the step is predicted where a job has trained the same with as many workers") {
+  SavedCluster saved;
+  for (const char* name : {"a", "b"}) saved.node(name, "r1", 2);
+  saved.cluster.objects.push_back(trained("old", 4, "2026-11-21T10:00:00Z"));
+  saved.cluster.objects.push_back(trained("older", 4, "2026-11-21T09:30:00Z"));
+  Json job = training("next", 4);
+  const auto page_of = [&](const PlanForecast& told) { return plan_text(told, {}, kReadAt); };
+  const std::string unknown = "predicted step: not known; that takes a job here";
+
+  SUBCASE("what they compute, and the exchange where this one would stand") {
+    job["spec"]["training"]["seed"] = 7;  // no difference
+    job["spec"]["training"]["steps"] = 5;
+    const PlanForecast told = saved.plan(job);
+    REQUIRE(told.step);
+    const double milliseconds = std::stod(told.step->milliseconds);
+    CHECK(milliseconds > 400);
+    CHECK(milliseconds < 410);
+    CHECK_MESSAGE(page_of(told).find("predicted step: " + told.step->milliseconds +
+                                     " ms, if its workers compute as fast as lab/old's and nobody "
+                                     "else sends\n") != std::string::npos,
+                  page_of(told));
+    CHECK(plan_json(told)["predictedStepMilliseconds"] == told.step->milliseconds);
+  }
+  SUBCASE("also of one that is over before this one starts") {
+    saved.running("first", "a", 2, 100);
+    const PlanForecast told = saved.plan(job);
+    REQUIRE(told.starts_at);
+    CHECK(told.step);
+  }
+  SUBCASE("other batches, or other workers, take another time") {
+    job["spec"]["training"]["batchSize"] = 64;
+    const PlanForecast batch = saved.plan(job);
+    CHECK_FALSE(batch.step);
+    CHECK(page_of(batch).find(unknown) != std::string::npos);
+    CHECK(plan_json(batch)["predictedStepMilliseconds"] == nullptr);
+    CHECK_FALSE(saved.plan(training("next", 2)).step);
+    job = training("next", 4);
+    job["spec"]["worker"]["threads"] = 2;
+    CHECK_FALSE(saved.plan(job).step);
+  }
+  SUBCASE("where nothing is known of the network nobody knows") {
+    for (Json& object : saved.cluster.objects) object["metadata"].erase("labels");
+    const PlanForecast told = saved.plan(job);
+    CHECK(told.starts_now);
+    CHECK_FALSE(told.step);
+  }
+  SUBCASE("of a program of one's own, and of who gets no place, nothing is said") {
+    for (const Json& other : {SavedCluster::manifest("own", 4), training("huge", 16)}) {
+      const PlanForecast told = saved.plan(other);
+      CHECK(page_of(told).find("predicted step:") == std::string::npos);
+      CHECK_FALSE(plan_json(told).contains("predictedStepMilliseconds"));
+    }
+  }
+}
+
 TEST_CASE("without a node there is nothing to plan with") {
   const auto told =
       forecast(PlanCluster{{Json::object()}, kReadAt}, SavedCluster::manifest("x", 1));

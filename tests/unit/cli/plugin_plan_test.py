@@ -10,7 +10,7 @@ import signal
 import sys
 import unittest
 
-from plugin_test import PluginTest, ROOT, DEADLINE, condition, items, job, node, pod
+from plugin_test import COMPLETE, PluginTest, ROOT, DEADLINE, condition, items, job, node, pod
 
 
 JOB = {"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "big"},
@@ -95,6 +95,27 @@ items:
 """)
         done = self.muster("plan", "job.json", "--cluster", "cluster.yaml", env=env)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_step_is_predicted_from_a_job_that_has_trained_the_same(self):
+        rack = {"oci.oraclecloud.com/host.network_block_id": "b", "oci.oraclecloud.com/host.rack_id": "r"}
+        nodes = [node(name, cpu="1") for name in ("a", "b")]
+        for one in nodes:
+            one["metadata"]["labels"] = rack
+        old = job(COMPLETE, claim=None, targetWorkers=2, membershipEpoch=1, model={"parameters": 1000000},
+                  progress={"step": 9, "stepMilliseconds": "40", "exchangeMilliseconds": "10", "updatedAt": "2026-11-21T11:30:00Z"})
+        new = {**old, "metadata": {"name": "again"}}
+        del new["status"]
+        self.write("cluster.json", items(*nodes, old))
+        self.write("again.json", new)
+        done = self.muster("plan", "again.json", "--cluster", "cluster.json", "-o", "json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        predicted = json.loads(done.stdout)["predictedStepMilliseconds"]
+        self.assertGreater(float(predicted), 30)
+        self.assertLess(float(predicted), 35)
+        text = " ".join(self.muster("plan", "again.json", "--cluster", "cluster.json").stdout.split())
+        self.assertIn(f"predicted step: {predicted} ms, if its workers compute as fast as lab/digits's and nobody else sends", text)
+        done = self.muster("plan", "again.json", "--cluster", "cluster.json", "--set", "spec.training.batchSize=32")
+        self.assertIn("predicted step: not known", done.stdout)
 
     def test_the_price_list_of_the_examples_tells_a_cost(self):
         labels = {"node.kubernetes.io/instance-type": "n2-standard-8"}
