@@ -451,6 +451,13 @@ Offers offers_to(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps,
   return offers;
 }
 
+/// What a gang on so many nodes hears of the network between them, where nothing tells of it.
+std::string why_guessed(const Rooms& rooms, std::size_t hosts) {
+  const bool is_guess = rooms.inventory().topology().confidence == Confidence::kLow;
+  if (hosts <= 1 || !is_guess || rooms.knows_network()) return "";
+  return "no topology is known, so the network between its nodes is a guess (confidence low)";
+}
+
 /// So many workers, as many on each of the nodes as fit there.
 GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms, std::vector<NodeOffer> candidates,
                        std::int64_t workers) {
@@ -470,7 +477,9 @@ GangPlacement deal_out(const WaitingGang& gang, Rooms& rooms, std::vector<NodeOf
   }
   // Those that join a gang would meet its own pods, which count as others'.
   if (gang.wish.slots.empty()) {
-    placement.why = why_shared(gang, rooms, hosts);
+    const std::string shared = why_shared(gang, rooms, hosts);
+    placement.why = why_guessed(rooms, hosts.size());
+    if (!shared.empty()) placement.why += (placement.why.empty() ? "" : "; ") + shared;
   }
   rooms.take(hosts, gang.per_worker);
   return placement;
@@ -613,6 +622,9 @@ std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& 
   if (tells_domains(gang, rooms)) placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
   placed.why =
       std::to_string(all - moving) + " of " + std::to_string(all) + " stay where they were";
+  const std::set<std::string> hosts(placed.node_of_slot.begin(), placed.node_of_slot.end());
+  const std::string guessed = why_guessed(rooms, hosts.size());
+  if (!guessed.empty()) placed.why += "; " + guessed;
   return GangVerdict{std::move(placed), ""};
 }
 

@@ -273,6 +273,8 @@ BREAKAGES = [
              "sum < all - own; ++sum", "test_placement"),
     Breakage("a gang is told more traffic than its links carry", TRAFFIC,
              "return {std::min(wanted, one.bytes_per_second), duty * one.flows};", "return {wanted, duty * one.flows};", "test_placement"),
+    Breakage("a gang on one node hears that its network is a guess", GANG_PLACE,
+             "if (hosts <= 1 || !is_guess || rooms.knows_network())", "if (!is_guess || rooms.knows_network())", "test_core"),
     Breakage("all workers of a gang move that starts again", GANG_PLACE,
              "  if (auto again = place_where_it_stood(gang, rooms, caps)) return *std::move(again);\n", "", "test_core"),
     Breakage("who stays where it stood is out of the required level", GANG_PLACE,

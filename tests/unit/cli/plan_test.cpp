@@ -579,6 +579,7 @@ TEST_CASE("the step is predicted where a job has trained the same with as many w
     const PlanForecast told = saved.plan(job);
     CHECK(told.starts_now);
     CHECK_FALSE(told.step);
+    CHECK(told.why.find("no topology is known") != std::string::npos);
   }
   SUBCASE("of a program of one's own, and of who gets no place, nothing is said") {
     for (const Json& other : {SavedCluster::manifest("own", 4), training("huge", 16)}) {

@@ -586,6 +586,10 @@ TEST_CASE("a gang that asks for nothing stands close together where the network 
   const GangVerdict flat = cluster.only();
   CHECK(flat.placement->node_of_slot == Nodes{"n0", "n0", "n0", "n1"});
   CHECK(flat.placement->domain_of_slot.empty());
+  CHECK(flat.placement->why ==
+        "no topology is known, so the network between its nodes is a guess (confidence low)");
+  cluster.gangs = {gang("j", 3, 3)};
+  CHECK(cluster.only().placement->why.empty());  // on one node
 }
 
 TEST_CASE("who grows by whole copies of its model leaves others the room of a part") {

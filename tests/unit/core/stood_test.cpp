@@ -97,6 +97,18 @@ TEST_CASE("of a gang that starts again whoever has room where it stood stays") {
   }
 }
 
+TEST_CASE("where nothing is known of the network, too, and it hears so") {
+  TwoRacks racks;
+  for (api::Node& host : racks.hosts) host.meta.labels.clear();
+  racks.again("j", {"h5", "h6", "h7", "h8"});
+  racks.lose(7);
+  const GangVerdict verdict = racks.verdict("j");
+  REQUIRE(verdict.placement);
+  CHECK(verdict.placement->node_of_slot == Names{"h5", "h6", "h0", "h8"});
+  CHECK(verdict.placement->domain_of_slot.empty());
+  CHECK(verdict.placement->why.starts_with("3 of 4 stay where they were; no topology is known"));
+}
+
 TEST_CASE("within a required level all of a gang moves that has no room beside those who stay") {
   TwoRacks racks;
   WaitingGang& gang = racks.again("j", {"h5", "h6", "h7", "h8"});
