@@ -1,6 +1,7 @@
 #include "operator/core/queue_words.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "common/list_text.h"
 #include "operator/core/text.h"
@@ -42,6 +43,15 @@ std::string why_no_queue(const std::string& queue, const std::vector<Queue>& que
   for (const Queue& one : queues) names.push_back(one.name);
   std::sort(names.begin(), names.end());
   return text + "one that there is (" + list_text(names, kMaxNamesInText) + ")";
+}
+
+std::string with_gone_queue(const std::string& told, const std::string& gone) {
+  constexpr std::string_view kGone = "; there is no TrainingQueue ";
+  const std::string before = told.substr(0, told.find(kGone));
+  if (gone.empty()) return before;
+  return before + std::string(kGone) + gone +
+         " any more: the job keeps its places, in no quota, and does not grow; should it lose "
+         "them, it waits until there is one again, or spec.queueName names another";
 }
 
 std::string why_not_taken(const Queue& queue, const std::string& namespace_name) {

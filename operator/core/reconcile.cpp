@@ -20,6 +20,7 @@
 #include "operator/core/preempt_policy.h"
 #include "operator/core/preparing.h"
 #include "operator/core/progress.h"
+#include "operator/core/queue_words.h"
 #include "operator/core/replace_policy.h"
 #include "operator/core/status_edit.h"
 #include "operator/core/text.h"
@@ -503,6 +504,16 @@ void judge_spec(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
       {words::kAdmitted, true, contract::reason::kGangScheduled, "the spec is understood"});
 }
 
+/// Says of a gang that has its places that its queue is gone, for as long as it is.
+void judge_queue(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
+  const auto* admitted = status.condition(std::string(words::kAdmitted));
+  if (admitted == nullptr || admitted->status != "True") return;
+  const std::string reason = admitted->reason;
+  std::string told = with_gone_queue(admitted->message, snapshot.gone_queue);
+  if (told == admitted->message) return;
+  set_condition(status, snapshot, {words::kAdmitted, true, reason, std::move(told)});
+}
+
 seconds until_progress(const JobSnapshot& snapshot) {
   return std::chrono::ceil<seconds>(*snapshot.job.status.progress->updated_at +
                                     words::kProgressInterval - snapshot.now);
@@ -516,6 +527,7 @@ Plan observe(const JobSnapshot& snapshot, const GangView& gang) {
     return nothing("waiting for a place");
   }
   judge_spec(status, snapshot);
+  judge_queue(status, snapshot);
   store_ends(status, snapshot, gang);
   const auto words_due = observe_running(status, snapshot, gang);
   if (trains && may_wait(snapshot, gang, status)) {

@@ -246,7 +246,7 @@ void OperatorLoop::take_events(const WatchBatch& batch) {
         break;  // Written, never watched.
       case api::Kind::kTrainingQueue:
       case api::Kind::kPriorityClass:
-        if (queue_book_.take(event, batch.kind)) schedule_is_old_ = true;
+        take_queues(event, batch.kind);
         break;
       case api::Kind::kTopologyConfig:
       case api::Kind::kKueueTopology:
@@ -648,7 +648,10 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.budget = is_doubted ? core::kBudgetUnsure : memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
   snapshot.kueue_says = kueue_book_.says(record.job);
-  if (options_.sees_queues) snapshot.queue = queue_book_.queue_of(record.job);
+  if (options_.sees_queues) {
+    snapshot.queue = queue_book_.queue_of(record.job);
+    snapshot.gone_queue = queue_book_.gone_queue_of(record.job);
+  }
   snapshot.now = options_.clock->wall_now();
   snapshot.start_timeout = options_.pod_start_timeout;
   snapshot.pod_options = options_.pods;

@@ -136,6 +136,7 @@ class OperatorLoop {
   void take_jobs(const kube::WatchEvent& event);
   void take_pods(const kube::WatchEvent& event);
   void take_nodes(const kube::WatchEvent& event);
+  void take_queues(const kube::WatchEvent& event, api::Kind kind);
   void look_at_turned();
   void reindex_pod(const api::ObjectKey& pod_key);
   void note_leaving(const api::ObjectKey& pod_key);

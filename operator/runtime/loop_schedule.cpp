@@ -7,6 +7,7 @@
 #include "operator/api/kueue.h"
 #include "operator/core/elastic_policy.h"
 #include "operator/core/gang_view.h"
+#include "operator/core/queue_words.h"
 #include "operator/core/reconcile.h"
 #include "operator/runtime/loop.h"
 
@@ -316,6 +317,17 @@ void OperatorLoop::run_schedule() {
 }
 
 // ---- Queues
+
+void OperatorLoop::take_queues(const kube::WatchEvent& event, api::Kind kind) {
+  if (queue_book_.take(event, kind)) schedule_is_old_ = true;
+  if (!options_.sees_queues || !queue_book_.are_others()) return;
+  for (const auto& [key, record] : jobs_.all()) {
+    const auto* admitted = record.job.status.condition(std::string(core::words::kAdmitted));
+    if (admitted == nullptr || admitted->status != "True" || record.job.status.finished()) continue;
+    const std::string gone = queue_book_.gone_queue_of(record.job);
+    if (core::with_gone_queue(admitted->message, gone) != admitted->message) look_again_at(key);
+  }
+}
 
 core::WaitingGang OperatorLoop::waiting_gang(const api::TrainingJob& job,
                                              const core::PlaceWish& wish,

@@ -35,11 +35,14 @@ bool QueueBook::take(const kube::WatchEvent& event, api::Kind kind) {
     changed = !priorities_.apply(event).empty();
   } else {
     for (const auto& key : queues_.apply(event)) {
-      if (queues_.find(key) == nullptr) writing_.erase(key);
+      const bool is_there = queues_.find(key) != nullptr;
+      if (!is_there) writing_.erase(key);
+      const bool is_other = is_there ? names_.insert(key).second : names_.erase(key) > 0;
+      are_others_ = are_others_ || is_other;
       changed = true;
     }
   }
-  changed = changed || was_synced != synced();
+  if (was_synced != synced()) changed = are_others_ = true;
   if (changed) touch();
   return changed;
 }
@@ -49,6 +52,12 @@ const std::string& QueueBook::queue_of(const api::TrainingJob& job) const {
   if (!job.spec.queue_name.empty() || are_given_up()) return job.spec.queue_name;
   // A quota that is evaded by leaving a line out would be none.
   return queues_.find(kFallback) != nullptr ? kFallback.name : job.spec.queue_name;
+}
+
+std::string QueueBook::gone_queue_of(const api::TrainingJob& job) const {
+  if (!synced() || has(job.status.queue)) return "";
+  const std::string& queue = queue_of(job);
+  return queue.empty() || has(queue) ? "" : queue;
 }
 
 core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job, bool holds) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -41,6 +42,11 @@ class QueueBook {
   const std::string& queue_of(const api::TrainingJob& job) const;
   /// Whether there is a queue of that name.
   bool has(const std::string& queue) const { return queues_.find({"", queue}) != nullptr; }
+  /// The queue that the job's workers would count in, if it has places, and that is gone; empty:
+  /// it is there, it is in none, or not all are known.
+  std::string gone_queue_of(const api::TrainingJob& job) const;
+  /// Once: whether a queue has come or gone, or all are known, since this was last asked.
+  bool are_others() { return std::exchange(are_others_, false); }
   /// Where the job stands in its queue: who `holds` places in the one it has started from, as long
   /// as there is one of that name, so that nobody leaves what is held behind by naming another. Who
   /// names none is in none where queue_of() says so.
@@ -88,6 +94,8 @@ class QueueBook {
   kube::Store<api::PriorityClass> priorities_;
   ListWait wait_;
   std::map<api::ObjectKey, Writing> writing_;
+  std::set<api::ObjectKey> names_;
+  bool are_others_ = false;
   bool is_old_ = false;
   MonoTime not_before_{};  ///< all together
   std::vector<QueueFigures> figures_;

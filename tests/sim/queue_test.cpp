@@ -201,9 +201,12 @@ TEST_CASE("what a job names that is not there holds it up, with a sentence, and 
   world.create_job("b", 1, in_queue("research"));
   world.pass(seconds(10));
   CHECK(world.job("a").status.is_true("Running"));
+  const std::string is_gone = "; there is no TrainingQueue research any more: the job keeps its";
+  CHECK(admitted(world, "a").find(is_gone) != std::string::npos);
   CHECK(admitted(world, "b").find("there is no TrainingQueue research") != std::string::npos);
   world.create_queue("research", 4);
   world.settle();
+  CHECK(admitted(world, "a").find(is_gone) == std::string::npos);
   CHECK(world.job("b").status.is_true("Admitted"));
   world.pass(seconds(10));
   CHECK(world.queue("research").status.admitted == 2);

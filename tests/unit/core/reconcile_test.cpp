@@ -562,6 +562,32 @@ TEST_CASE("a gang whose pods would leave their box gives its places back without
   CHECK(job.plan().empty());
 }
 
+TEST_CASE("a job that runs is told that its queue is gone, until there is one again") {
+  auto job = make_job("j").workers(1).all_running().condition("Admitted", true, "GangScheduled");
+  job.edit().job.status.conditions.back().message = "1 worker on n (1)";
+  for (int i = 0; i < 2; ++i) apply(job.edit(), job.plan());
+  const auto told = [&] { return *job.snapshot().job.status.condition("Admitted"); };
+  const auto before = told();
+  CHECK(before.message == "1 worker on n (1)");
+  job.edit().gone_queue = "research";
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status"});
+  CHECK(plan.pass == core::Pass::kObservation);
+  apply(job.edit(), plan);
+  CHECK(told().message.starts_with(
+      "1 worker on n (1); there is no TrainingQueue research any more: the job keeps its places"));
+  CHECK(told().reason == before.reason);
+  CHECK(told().last_transition_time == before.last_transition_time);
+  CHECK(job.plan().pass == core::Pass::kNone);
+  job.edit().gone_queue.clear();
+  apply(job.edit(), job.plan());
+  CHECK(told() == before);
+  // Who waits hears of it from schedule.
+  auto waits = make_job("w").workers(1).does_not_fit("no room");
+  waits.edit().gone_queue = "research";
+  CHECK(status_of(waits.plan()).condition("Admitted")->message == "no room");
+}
+
 TEST_CASE("nothing follows from a job that is older than its pods") {
   auto job = make_job("j").workers(1).placed(0).pod(0, PodPhase::kRunning, 1);
   CHECK(job.plan().empty());
