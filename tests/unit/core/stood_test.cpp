@@ -9,7 +9,7 @@ using namespace muster::core;
 
 namespace {
 
-using Names = std::vector<std::string>;
+using HostNames = std::vector<std::string>;
 
 /// Two racks of five hosts with one processor each: h0 to h4 in r0, h5 to h9 in r1.
 struct TwoRacks {
@@ -27,7 +27,7 @@ struct TwoRacks {
       host.allocatable = {{"cpu", 1000}, {"memory", std::int64_t{1} << 36}};
     }
   }
-  WaitingGang& again(const std::string& name, const Names& stood) {
+  WaitingGang& again(const std::string& name, const HostNames& stood) {
     WaitingGang& gang = gangs.emplace_back();
     gang.job = {"ns", name};
     gang.uid = name;
@@ -43,9 +43,9 @@ struct TwoRacks {
     for (const auto& one : pods) snapshot.pods.push_back(&one);
     return core::schedule(snapshot).verdicts.at({"ns", name});
   }
-  Names nodes(const std::string& name) const {
+  HostNames nodes(const std::string& name) const {
     const GangVerdict found = verdict(name);
-    return found.placement ? found.placement->node_of_slot : Names{};
+    return found.placement ? found.placement->node_of_slot : HostNames{};
   }
 };
 
@@ -60,8 +60,8 @@ TEST_CASE("of a gang that starts again whoever has room where it stood stays") {
     racks.hosts[7].ready = false;
     const GangVerdict verdict = racks.verdict("j");
     REQUIRE(verdict.placement);
-    CHECK(verdict.placement->node_of_slot == Names{"h5", "h6", "h9", "h8"});
-    CHECK(verdict.placement->domain_of_slot == Names(4, "b0/r1"));
+    CHECK(verdict.placement->node_of_slot == HostNames{"h5", "h6", "h9", "h8"});
+    CHECK(verdict.placement->domain_of_slot == HostNames(4, "b0/r1"));
     CHECK(verdict.placement->why == "3 of 4 stay where they were");
     // The node may have come back meanwhile.
     racks.hosts[7].ready = true;
@@ -69,31 +69,31 @@ TEST_CASE("of a gang that starts again whoever has room where it stood stays") {
   }
   SUBCASE("a node that is left out is as good as lost") {
     gang.avoid = {"h5"};
-    CHECK(racks.nodes("j") == Names{"h9", "h6", "h7", "h8"});
+    CHECK(racks.nodes("j") == HostNames{"h9", "h6", "h7", "h8"});
   }
   SUBCASE("and so is one that somebody else has taken, or that is not there") {
     api::Pod& other = racks.pods.emplace_back();
     other.node_name = "h6";
     other.requests.cpu_millis = 500;
-    CHECK(racks.nodes("j") == Names{"h5", "h9", "h7", "h8"});
+    CHECK(racks.nodes("j") == HostNames{"h5", "h9", "h7", "h8"});
     gang.stood[1] = "h77";
-    CHECK(racks.nodes("j") == Names{"h5", "h9", "h7", "h8"});
+    CHECK(racks.nodes("j") == HostNames{"h5", "h9", "h7", "h8"});
   }
   SUBCASE("a slot that had no place gets one beside the others") {
     gang.stood = {"h5", "", "h7", "h8"};
-    CHECK(racks.nodes("j") == Names{"h5", "h6", "h7", "h8"});
+    CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h7", "h8"});
     gang.count = gang.min = 5;  // more than stood
-    CHECK(racks.nodes("j") == Names{"h5", "h6", "h7", "h8", "h9"});
+    CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h7", "h8", "h9"});
     gang.count = gang.min = 2;
     gang.stood[1] = "h6";
-    CHECK(racks.nodes("j") == Names{"h5", "h6"});
+    CHECK(racks.nodes("j") == HostNames{"h5", "h6"});
   }
   SUBCASE("where none has, or others find the nodes, it is placed like any other") {
     gang.stood = {"", "h77", "h78", ""};
-    CHECK(racks.nodes("j") == Names{"h0", "h1", "h2", "h3"});
+    CHECK(racks.nodes("j") == HostNames{"h0", "h1", "h2", "h3"});
     gang.stood = {"h5", "h6", "h7", "h8"};
     gang.unplaced = true;
-    CHECK(racks.nodes("j") == Names(4, ""));
+    CHECK(racks.nodes("j") == HostNames(4, ""));
   }
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("where nothing is known of the network, too, and it hears so") {
   racks.lose(7);
   const GangVerdict verdict = racks.verdict("j");
   REQUIRE(verdict.placement);
-  CHECK(verdict.placement->node_of_slot == Names{"h5", "h6", "h0", "h8"});
+  CHECK(verdict.placement->node_of_slot == HostNames{"h5", "h6", "h0", "h8"});
   CHECK(verdict.placement->domain_of_slot.empty());
   CHECK(verdict.placement->why.starts_with("3 of 4 stay where they were; no topology is known"));
 }
@@ -115,32 +115,32 @@ TEST_CASE("within a required level all of a gang moves that has no room beside t
   racks.lose(7);
   racks.lose(9);
   gang.required_level = "rack";
-  CHECK(racks.nodes("j") == Names{"h0", "h1", "h2", "h3"});
+  CHECK(racks.nodes("j") == HostNames{"h0", "h1", "h2", "h3"});
   // What it could not keep is free for others.
   racks.again("k", {"", "", ""}).required_level = "rack";
-  CHECK(racks.nodes("k") == Names{"h5", "h6", "h8"});
+  CHECK(racks.nodes("k") == HostNames{"h5", "h6", "h8"});
   racks.gangs.pop_back();
   // A level that is only preferred lets one go elsewhere.
   racks.gangs[0].required_level.clear();
   racks.gangs[0].preferred_level = "rack";
-  CHECK(racks.nodes("j") == Names{"h5", "h6", "h0", "h8"});
+  CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h0", "h8"});
   // Those who would stay may not be in one place any more, as where the job asks for more now.
   racks.gangs[0].preferred_level.clear();
   racks.gangs[0].required_level = "rack";
   racks.gangs[0].stood = {"h5", "h6", "h0", "h1"};
-  CHECK(racks.nodes("j") == Names{"h0", "h1", "h2", "h3"});
+  CHECK(racks.nodes("j") == HostNames{"h0", "h1", "h2", "h3"});
 }
 
 TEST_CASE("slot 0 of a gang that starts again goes where its volume is") {
   TwoRacks racks;
   WaitingGang& gang = racks.again("j", {"h5", "h6", "h7", "h8"});
   gang.volumes.first_slot = NodeLimit::Names{"h0", "h9"};
-  CHECK(racks.nodes("j") == Names{"h9", "h6", "h7", "h8"});
+  CHECK(racks.nodes("j") == HostNames{"h9", "h6", "h7", "h8"});
   racks.lose(9);
-  CHECK(racks.nodes("j") == Names{"h0", "h6", "h7", "h8"});
+  CHECK(racks.nodes("j") == HostNames{"h0", "h6", "h7", "h8"});
   gang.required_level = "rack";
   CHECK(racks.nodes("j").front() == "h0");
-  CHECK(racks.verdict("j").placement->domain_of_slot == Names(4, "b0/r0"));
+  CHECK(racks.verdict("j").placement->domain_of_slot == HostNames(4, "b0/r0"));
   gang.required_level.clear();
   gang.volumes.one_node = "claim data is ReadWriteOnce";  // a host has room for one worker
   CHECK(racks.nodes("j").empty());
@@ -153,17 +153,17 @@ TEST_CASE("of two gangs that start again at once none holds what the other lacks
   for (WaitingGang& gang : racks.gangs) gang.required_level = "rack";
   racks.lose(8);
   racks.lose(3);
-  CHECK(racks.nodes("a") == Names{"h5", "h6", "h7", "h9"});
-  CHECK(racks.nodes("b") == Names{"h0", "h1", "h2", "h4"});
+  CHECK(racks.nodes("a") == HostNames{"h5", "h6", "h7", "h9"});
+  CHECK(racks.nodes("b") == HostNames{"h0", "h1", "h2", "h4"});
   // One rack is left for both: the first has it, and the other waits without a place.
   racks.lose(9);
-  CHECK(racks.nodes("a") == Names{"h0", "h1", "h2", "h4"});
+  CHECK(racks.nodes("a") == HostNames{"h0", "h1", "h2", "h4"});
   CHECK(racks.nodes("b").empty());
   // Each wants a node of the other's, which the first gets: the other finds one elsewhere.
   racks = TwoRacks();
   racks.again("a", {"h0", "h5"});
   racks.again("b", {"h5", "h0"});
-  CHECK(racks.nodes("a") == Names{"h0", "h5"});
+  CHECK(racks.nodes("a") == HostNames{"h0", "h5"});
   CHECK(racks.nodes("b").size() == 2);
 }
 
@@ -173,8 +173,8 @@ TEST_CASE("where a gang stood is in status from the restart to the next start") 
   job.edit().job.status.placement[1].node = job.edit().pods[1].node_name = "m";
   test::apply(job.edit(), job.plan());
   CHECK(job.snapshot().job.status.placement.empty());
-  CHECK(job.snapshot().job.status.last_nodes == Names{"n", "m"});
-  CHECK(gang_of(job.snapshot().job).stood == Names{"n", "m"});
+  CHECK(job.snapshot().job.status.last_nodes == HostNames{"n", "m"});
+  CHECK(gang_of(job.snapshot().job).stood == HostNames{"n", "m"});
   CHECK(gang_of(job.snapshot().job, {{1}, {"n"}}).stood.empty());  // those that only join
   SUBCASE("which forgets it") {
     test::apply(job.edit(), job.plan());
