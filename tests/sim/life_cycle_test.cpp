@@ -1,6 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "common/contract.h"
+#include "operator/core/words.h"
 #include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
@@ -20,6 +24,55 @@ void set_suspend(World& world, const std::string& name, bool value) {
   const Json patch{{"spec", {{"suspend", value}}}};
   REQUIRE(
       world.user->merge_patch(api::Kind::kTrainingJob, {"default", name}, "", patch).has_value());
+}
+
+void bind_to(World& world, const api::Pod& pod, const char* node) {
+  const Json binding{{"apiVersion", "v1"},
+                     {"kind", "Binding"},
+                     {"metadata", {{"name", pod.meta.name}}},
+                     {"target", {{"kind", "Node"}, {"name", node}}}};
+  kube::HttpRequest request;
+  request.method = "POST";
+  request.path = api::object_path(api::Kind::kPod, pod.meta.key()) + "/binding";
+  request.content_type = "application/json";
+  request.body = dump_json(binding);
+  const auto answer = world.server.send(request);
+  REQUIRE(answer.has_value());
+  REQUIRE_MESSAGE(answer->code < 300, answer->body);
+}
+
+/// A scheduler that knows of no gangs, and the kubelet of a node with so many processors: pods of
+/// all jobs come by turns, and whoever finds none free is refused.
+void bind_by_turns(World& world, const char* node, int cpus) {
+  auto pods = world.pods();
+  std::sort(pods.begin(), pods.end(), [](const api::Pod& a, const api::Pod& b) {
+    return std::pair(a.slot(), a.meta.name) < std::pair(b.slot(), b.meta.name);
+  });
+  for (const auto& pod : pods) cpus -= !pod.node_name.empty() && !pod.ended() ? 1 : 0;
+  for (const auto& pod : pods) {
+    if (!pod.node_name.empty() || pod.meta.deletion_time) continue;
+    if (cpus > 0) {
+      --cpus;
+      bind_to(world, pod, node);
+      world.run_pod(pod.meta.name);
+    } else if (pod.reason.empty()) {
+      const Json refused{{"type", "PodScheduled"},
+                         {"status", "False"},
+                         {"reason", "Unschedulable"},
+                         {"message", "0/1 nodes are available: 1 Insufficient cpu."}};
+      const Json status{{"status", {{"conditions", Json::array({refused})}}}};
+      REQUIRE(
+          world.user->merge_patch(api::Kind::kPod, pod.meta.key(), "status", status).has_value());
+    }
+  }
+}
+
+/// Pods of the job that stand on nodes and have not ended.
+int on_nodes(const World& world, const std::string& job) {
+  const auto pods = world.pods();
+  return static_cast<int>(std::count_if(pods.begin(), pods.end(), [&](const api::Pod& pod) {
+    return pod.meta.name.starts_with(job + "-") && !pod.node_name.empty() && !pod.ended();
+  }));
 }
 
 }  // namespace
@@ -174,6 +227,48 @@ TEST_CASE("of a gang that quota halves nothing keeps running, and it starts once
   allowed = 1000;
   world.pass(seconds(61));  // no back-off is longer
   CHECK(world.pods().size() == 3);
+}
+
+TEST_CASE("of two gangs that hold half of the nodes each one lets go, and both run, one by one") {
+  World world(test::seed());
+  world.add_node("local", 4);
+  const std::vector<std::string> names{"left", "right"};
+  for (const auto& name : names) {
+    world.create_job(name, 3, [](Json& job) { job["spec"]["scheduling"] = "Unplaced"; });
+  }
+  const auto within = [&](seconds most, const std::function<bool()>& holds) {
+    for (seconds passed{0}; passed < most && !holds(); passed += seconds(1)) {
+      world.reap(143);
+      bind_by_turns(world, "local", 4);
+      world.pass(seconds(1));
+    }
+    return holds();
+  };
+  const auto runs = [&](const std::string& name) {
+    return on_nodes(world, name) == 3 && world.job(name).status.is_true("Running");
+  };
+  const auto has_let_go = [&](const std::string& name) {
+    const auto status = world.job(name).status;
+    const auto* admitted = status.condition("Admitted");
+    return admitted != nullptr && admitted->reason == core::words::kHalfBound;
+  };
+  const auto any = [&](const auto& holds) {
+    return std::any_of(names.begin(), names.end(), holds);
+  };
+  REQUIRE(within(seconds(10),
+                 [&] { return on_nodes(world, "left") == 2 && on_nodes(world, "right") == 2; }));
+  CHECK_FALSE(within(core::words::kHalfBoundMost - seconds(15), [&] { return any(has_let_go); }));
+  CHECK(within(core::words::kHalfBoundSpread + seconds(20), [&] { return any(has_let_go); }));
+  // Where both let go in the same moment, as one pair of a hundred does, they do it all over again.
+  REQUIRE(within(std::chrono::hours(1), [&] { return any(runs); }));
+  const bool left_first = runs("left");
+  for (const auto& pod : world.pods()) {
+    const bool is_first = pod.meta.name.starts_with(left_first ? "left-" : "right-");
+    if (is_first && !pod.ended() && !pod.meta.deletion_time) world.end_pod(pod.meta.name, 0);
+  }
+  CHECK(within(core::words::kLetGoPause + seconds(20), [&] { return runs(names[left_first]); }));
+  CHECK(world.job(names[!left_first]).status.is_true("Complete"));
+  for (const auto& name : names) CHECK(world.job(name).status.restarts == 0);
 }
 
 TEST_CASE("a node that falls silent is left, and its gang goes on elsewhere") {
