@@ -4,10 +4,12 @@
 Needs root and build/release/bin. One cluster and one installation serve all cases.
 """
 
+import datetime
 import json
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 
@@ -16,6 +18,10 @@ import installed  # noqa: E402
 from installed import MUSTER, ROOT  # noqa: E402
 from long_job import LONG_STEPS, STALL, LongJobTest, long_job, sha256  # noqa: E402
 from processes import run, wait_for  # noqa: E402
+
+
+# As OCI's nodes say where they stand.
+ONE_RACK = {"oci.oraclecloud.com/host.network_block_id": "b0", "oci.oraclecloud.com/host.rack_id": "r0"}
 
 
 class JobTest(LongJobTest):
@@ -61,8 +67,11 @@ class JobTest(LongJobTest):
         self.assertEqual({line[1] for line in told}, {"0", "1"})
 
     def test_the_plugin_tells_of_a_gang_that_trains_and_follows_it_past_a_death(self):
+        self.say_where_nodes_stand(ONE_RACK)
         # Nobody looks at its bits, so it may be long enough for all that is asked meanwhile.
         self.start_long("told", steps=2 * LONG_STEPS)
+        # With the second figure of its progress at the latest.
+        wait_for("a step's time is predicted", lambda: "predictedStepMilliseconds" in self.status("told")["progress"], 60)
         row = self.muster("get", "told").splitlines()
         self.assertEqual(row[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SPEED", "ETA",
                                           "RESTARTS", "AGE"])
@@ -97,6 +106,29 @@ class JobTest(LongJobTest):
         self.assertRegex(last, r"WorkerLost: .*worker 1 was lost at step \d+")
         self.assertIn("muster fetch told -n team copies the model here", last)
         self.assertGreater(self.assert_progress_is_seldom_written("told"), 0)
+        self.assert_times_of_steps("told")
+
+    def say_where_nodes_stand(self, labels):
+        """Until the end of the test."""
+        forget = [f"{key}-" for key in labels]
+        self.addCleanup(self.cluster.kubectl, "label", "nodes", "node1", "node2", *forget, check=False)
+        self.cluster.kubectl("label", "nodes", "node1", "node2", *(f"{key}={value}" for key, value in labels.items()))
+
+    def assert_times_of_steps(self, name):
+        """That status says what a step takes, by the pace of the steps that it tells of, and what it should take.
+
+        Processors are shared here: that a figure is of the right order is all that can be asked of it.
+        """
+        written = [status.get("progress") or {} for status in self.status_writes(name)]
+        told = [one for one in written if one.get("step") and one.get("updatedAt") and one.get("stepMilliseconds")]
+        self.assertGreater(len(told), 1)
+        first, last = ((datetime.datetime.fromisoformat(one["updatedAt"]), one["step"]) for one in (told[0], told[-1]))
+        pace = (last[0] - first[0]).total_seconds() * 1000 / (last[1] - first[1])
+        measured = statistics.median(float(one["stepMilliseconds"]) for one in told)
+        self.assertTrue(pace / 4 < measured < pace * 4, f"{measured} ms a step, and {pace} ms by what was told: {told}")
+        predicted = statistics.median(float(one["predictedStepMilliseconds"]) for one in written
+                                      if one.get("predictedStepMilliseconds"))
+        self.assertTrue(measured / 10 < predicted < measured * 10, f"{predicted} ms are predicted, {measured} measured: {told}")
 
     def started(self, output, *arguments):
         """`kubectl muster ...` in the background, which says what it says into a file; ended with the test."""
