@@ -134,6 +134,9 @@ BREAKAGES = [
              "sum(nominal, is_alone ? 0 : kMostAmount);", "test_queue"),
     Breakage("what the first of another queue waits for is lent to others", QUOTA,
              "lent - of_others;", "lent;", "test_queue"),
+    Breakage("what is lent goes by what a queue has borrowed of the resource that is looked at last", QUOTA,
+             "share = std::max(share, static_cast<double>(beyond) / static_cast<double>(whole));",
+             "share = static_cast<double>(beyond) / static_cast<double>(whole);", "test_queue"),
     # What is taken back
     Breakage("jobs are preempted for room that others leave", RECLAIM,
              "    if (node >= 0) rooms_.inventory().give_back(node, amounts_of(one.requests));\n", "", "test_queue"),

@@ -198,3 +198,74 @@ TEST_CASE("where jobs end, every job that can start does in the end") {
   }
   CHECK(jobs == test::tries(4000));
 }
+
+namespace {
+
+/// Of whatever a queue holds most of beyond its nominal quota, as a part of the cohort's, by
+/// weight.
+double share_of(const QueueWorld& world, const Queue& queue, std::int64_t workers) {
+  double most = 0;
+  for (const auto& one : queue.quota) {
+    std::int64_t whole = 0;
+    for (const auto& other : world.queues) {
+      for (const auto& its : other.quota) whole += its.name == one.name ? its.nominal : 0;
+    }
+    const std::int64_t beyond = workers * (one.name == kGpu ? 1 : 1000) - one.nominal;
+    if (beyond <= 0 || whole == 0) continue;
+    most = std::max(most, static_cast<double>(beyond) / static_cast<double>(whole));
+  }
+  return most / queue.weight;
+}
+
+/// Queues of one cohort, each with its own part of two resources, of which workers take one each.
+QueueWorld cohort_with_jobs(Rng& rng) {
+  QueueWorld world;
+  std::vector<std::string> asking;
+  for (std::size_t i = 2 + rng.below(3); i > 0; --i) {
+    Queue queue =
+        make_queue("q" + std::to_string(i), static_cast<std::int64_t>(rng.below(9)), "lab");
+    queue.quota.push_back({"cpu", static_cast<std::int64_t>(rng.below(9)) * 1000, {}, {}});
+    queue.weight = 1 + static_cast<int>(rng.below(3));
+    asking.insert(asking.end(), rng.below(13), queue.name);
+    world.queues.push_back(std::move(queue));
+  }
+  shuffle(asking, rng);
+  for (const auto& queue : asking) world.add_job("j" + std::to_string(world.jobs_made), queue, 1);
+  for (const char* node : {"a", "b"}) world.add_node(node, 32);
+  return world;
+}
+
+}  // namespace
+
+TEST_CASE("of two that borrow nobody has more than the other would have with one worker more") {
+  int compared = 0;
+  for (int seed = 1; seed <= test::tries(400); ++seed) {
+    CAPTURE(seed);
+    Rng rng(static_cast<std::uint64_t>(seed));
+    QueueWorld world = cohort_with_jobs(rng);
+    world.pass();
+    std::int64_t gpus = 0, cpus = 0, all_held = 0;
+    for (const auto& queue : world.queues) {
+      gpus += queue.quota[0].nominal;
+      cpus += queue.quota[1].nominal / 1000;
+      all_held += world.held(queue.name, kGpu);
+    }
+    for (const auto& poor : world.queues) {
+      const bool waits = std::any_of(world.jobs.begin(), world.jobs.end(), [&](const auto& job) {
+        return job.gang.turn.queue == poor.name && job.slots.empty();
+      });
+      if (!waits) continue;
+      CHECK(all_held == std::min(gpus, cpus));
+      const double with_one_more = share_of(world, poor, world.held(poor.name, kGpu) + 1);
+      for (const auto& rich : world.queues) {
+        const double share = share_of(world, rich, world.held(rich.name, kGpu));
+        if (rich.name == poor.name || share == 0) continue;
+        CAPTURE(poor.name);
+        CAPTURE(rich.name);
+        CHECK(with_one_more >= share - 1e-9);
+        ++compared;
+      }
+    }
+  }
+  CHECK(compared > test::tries(100));
+}
