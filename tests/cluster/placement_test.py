@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Gangs on a hundred nodes in racks, with a real API server and scheduler; KWOK plays the kubelets.
 
-    tests/cluster/placement_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster-operator
+    tests/cluster/placement_test.py BIN_DIR [unittest arguments]     BIN_DIR holds muster-operator and muster
 """
 
 import json
@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from control_plane import ROOT, ControlPlane  # noqa: E402
 from kwok import make_node, start_kwok, wait_ready  # noqa: E402
-from processes import ClusterError, fetch, free_ports, wait_for  # noqa: E402
+from processes import ClusterError, fetch, free_ports, run, wait_for  # noqa: E402
 
 SECONDS = 180
 NODES, RACKS, BLOCKS = 100, 10, 2
@@ -110,6 +110,24 @@ class Placement(unittest.TestCase):
         except ClusterError as error:
             self.fail(f"{error}\n{json.dumps(get(name).get('status'), indent=1)[:6000]}")
 
+    def told(self, name):
+        """`muster describe` on one line, however it is broken."""
+        return " ".join(run([f"{BIN_DIR}/muster", "describe", name, "-n", "default"], SECONDS, env=PLANE.environment()).split())
+
+    def waits(self, name):
+        """Admitted's message of a job that waits, and has no pod."""
+        message = condition(self.wait(name, "Admitted", "False"), "Admitted")["message"]
+        self.assertEqual(pods_of(name), [])
+        return message
+
+    def wait_for_row(self, row):
+        """Of `kubectl get tq`: a queue's status is written every five seconds at most."""
+        def shown():
+            lines = PLANE.kubectl("get", "tq").splitlines()
+            self.assertEqual(lines[0].split(), ["NAME", "STATUS", "COHORT", "ADMITTED", "WAITING", "USE", "AGE"])
+            return any(line.split()[:-1] == row for line in lines)
+        wait_for(f"a row says {row}", shown, SECONDS)
+
     def nodes_of(self, name):
         """Node by slot, of the pods that run; each is where status says."""
         places = {place["slot"]: place["node"] for place in get(name)["status"]["placement"]}
@@ -127,9 +145,10 @@ class Placement(unittest.TestCase):
         self.assertEqual(len({place["domain"] for place in found["status"]["placement"]}), 1)
         self.assertRegex(condition(found, "Admitted")["message"], r"rack b\d/r\d is the lowest domain with room for 20")
         self.submit(job("too-large", 21, "4", topology={"required": "rack"}))
-        message = condition(self.wait("too-large", "Admitted", "False"), "Admitted")["message"]
-        self.assertIn("it would fit with required: block", message)
-        self.assertEqual(pods_of("too-large"), [])
+        self.assertIn("it would fit with required: block", self.waits("too-large"))
+        told = self.told("too-large")
+        self.assertIn("it would fit with required: block", told)
+        self.assertIn("expected start: not known", told)
 
     def test_a_gang_that_asks_for_nothing_is_bound_close_together_in_the_order_of_the_tree(self):
         self.wait(self.submit(job("free", 6, "8")), "Running")
@@ -200,10 +219,37 @@ class Placement(unittest.TestCase):
         borrower = self.wait("borrower", "Running", "False")
         self.assertEqual(condition(borrower, "Running")["reason"], "Preempted")
         self.assertEqual(len(self.nodes_of("owner")), 50)
+        self.wait_for_row(["product", "Active", "lab", "1", "0", "cpu", "400/400"])
+        self.wait_for_row(["research", "Active", "lab", "0", "1", "cpu", "0/400"])
         self.remove("owner")
         self.wait("borrower", "Running")
         self.assertEqual(len(self.nodes_of("borrower")), 80)
         self.assertEqual(get("borrower")["status"].get("restarts", 0), 0)
+
+    def test_a_queue_holds_jobs_up_by_its_quota_alone_and_its_order_is_that_of_priority_and_age(self):
+        # It takes nothing from who runs, so that the order of those who wait is all that it tells of.
+        apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "sooner"}, "value": 1000,
+               "preemptionPolicy": "Never"})
+        self.addCleanup(PLANE.kubectl, "delete", "priorityclass", "sooner", "--ignore-not-found")
+        apply({"apiVersion": "muster.dev/v1alpha1", "kind": "TrainingQueue", "metadata": {"name": "line"},
+               "spec": {"resources": [{"name": "cpu", "nominal": "80"}]}})
+        self.addCleanup(PLANE.kubectl, "delete", "trainingqueue", "line", "--ignore-not-found")
+        self.wait(self.submit(job("begun", 10, "8", queueName="line", activeDeadlineSeconds=3600)), "Running")
+        # Most nodes are free. Each is told its place as it comes.
+        lacks = "needs 80 cpu of the queue's quota, and 0 may be taken now; its jobs hold 80, nominal are 80"
+        for name, place, spec in (("older", "1st", {}), ("urgent", "1st", {"priorityClassName": "sooner"}), ("younger", "3rd", {})):
+            self.submit(job(name, 10, "8", queueName="line", **spec))
+            self.assertIn(f"{place} in queue line: {lacks}", self.waits(name))
+        self.wait_for_row(["line", "Active", "1", "3", "cpu", "80/80"])
+        told = self.told("urgent")
+        self.assertIn(f"1st in queue line: {lacks}", told)
+        # By its deadline, which is known; of the others nothing is.
+        self.assertRegex(told, r"expected start: in [\w ]+ \(\S+Z\), when default/begun has ended by their own word")
+        for ends, starts, still in (("begun", "urgent", ["older", "younger"]), ("urgent", "older", ["younger"])):
+            self.remove(ends)
+            self.wait(starts, "Running")
+            for name in still:
+                self.waits(name)
 
 
 if __name__ == "__main__":
