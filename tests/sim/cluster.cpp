@@ -373,7 +373,10 @@ void Cluster::node_event() {
     case 1: {
       state.exists = false;
       (void)user_->remove(api::Kind::kNode, {"", name}, {});
-      for (const auto& pod : pods()) {
+      const auto all = pods();
+      const auto is_lost = [&](const auto& pod) { return pod.node_name == name && !pod.ended(); };
+      lost_ += std::any_of(all.begin(), all.end(), is_lost) ? 1 : 0;
+      for (const auto& pod : all) {
         // The pod collector's part.
         if (pod.node_name == name) (void)user_->remove(api::Kind::kPod, pod.meta.key(), {"", 0});
       }

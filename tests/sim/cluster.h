@@ -70,6 +70,8 @@ class Cluster {
   /// How many nodes were emptied so, and how many of them a job has kept that says so.
   int emptied() const { return emptied_; }
   int kept() const { return kept_; }
+  /// How many nodes went away under workers that had not ended.
+  int lost() const { return lost_; }
 
   std::vector<api::Pod> pods() const;
   std::vector<api::TrainingJob> jobs() const;
@@ -163,7 +165,7 @@ class Cluster {
   std::set<std::string> elastic_;  ///< uids of jobs whose workers speak of memberships
   std::string emptying_;           ///< the node that is being emptied; empty: none
   std::size_t next_to_empty_ = 0;
-  int drain_rounds_ = 0, rounds_emptying_ = 0, emptied_ = 0, kept_ = 0;
+  int drain_rounds_ = 0, rounds_emptying_ = 0, emptied_ = 0, kept_ = 0, lost_ = 0;
 };
 
 }  // namespace muster::sim

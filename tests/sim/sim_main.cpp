@@ -60,6 +60,7 @@ struct Totals {
     elastic["nodes not emptied"] += result.kept;
     elastic["worlds that elected"] += result.elected > 0 ? 1 : 0;
     two_led += result.elected > 1 ? 1 : 0;
+    elastic["nodes lost under workers"] += result.lost;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };

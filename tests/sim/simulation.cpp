@@ -83,6 +83,7 @@ class Simulation {
     result_.joins = cluster_.joins();
     result_.emptied = cluster_.emptied();
     result_.kept = cluster_.kept();
+    result_.lost = cluster_.lost();
     result_.secrets = secrets_;
     result_.required = judged_.required;
     result_.required_joins = judged_.joined;

@@ -26,6 +26,7 @@ struct SeedResult {
   std::int64_t emptied = 0, kept = 0;
   /// The most who ever led at once, where a leader is elected.
   std::int64_t elected = 0;
+  std::int64_t lost = 0;             ///< nodes that went away under workers
   std::vector<std::string> secrets;  ///< what nobody may have been told
 };
 
