@@ -4,6 +4,7 @@
 Needs root and the release programs.
 """
 
+import json
 import os
 import sys
 
@@ -14,6 +15,9 @@ from processes import wait_for  # noqa: E402
 
 # Of a processor; two workers of a long job. Two queues of one cohort have as much each.
 OWN = "320m"
+# So dear that a second of two workers is more than the smaller of the budgets, whichever nodes they are on.
+PRICES = {"currency": "EUR", "tiers": [{"name": "all", "prices": [{"resource": "cpu", "perHour": "3600"}]}]}
+SPENT, AMPLE = "0.01", "100000000"
 
 
 def queue(name, **spec):
@@ -47,12 +51,12 @@ class QueuesTest(LongJobTest):
 
     @classmethod
     def tearDownClass(cls):
-        cls.cluster.kubectl("delete", "tq/product", "tq/research", "priorityclass/high", "--ignore-not-found")
+        cls.cluster.kubectl("delete", "tq/product", "tq/research", "tq/paid", "priorityclass/high", "--ignore-not-found")
         super().tearDownClass()
 
-    def reason(self, name):
-        """Of the condition Admitted."""
-        found = [one for one in self.status(name).get("conditions", []) if one["type"] == "Admitted"]
+    def reason(self, name, kind="Admitted"):
+        """Of the condition: its status, reason and message."""
+        found = [one for one in self.status(name).get("conditions", []) if one["type"] == kind]
         return (found[0]["status"], found[0]["reason"], found[0]["message"]) if found else ("", "", "")
 
     def taken_back(self, name):
@@ -131,6 +135,39 @@ class QueuesTest(LongJobTest):
         self.assertRegex(text, r"training went on from the checkpoint of step \d{4,}")
         self.assertEqual(self.fetched_model("low"), self.laptop_model())
         self.assert_every_step_once("low")
+
+    def test_a_budget_that_is_spent_stops_a_job_with_a_checkpoint_and_it_goes_on_when_there_is_more(self):
+        prices = os.path.join(self.directory, "prices.json")
+        with open(prices, "w", encoding="utf-8") as file:
+            json.dump({"priceList": PRICES}, file)
+        self.addClassCleanup(installed.helm, "rollback", "muster", check=False)
+        installed.helm("upgrade", "muster", installed.CHART, "--reset-then-reuse-values", "--values", prices, "--wait",
+                       "--timeout", "2m")
+        self.cluster.apply(queue("paid", budget={"currency": "EUR", "amount": AMPLE, "period": "Forever"}))
+        steps = LONG_STEPS // 2
+        self.apply_with_claim(in_queue(long_job("paying", steps), "paid", 2, 2))
+        wait_for("it trains", lambda: self.step("paying") > 0, 180)
+        told = self.step("paying")
+        self.set_budget(SPENT)
+        wait_for("it is stopped", lambda: self.reason("paying", "Running")[1] == "BudgetSpent" and not self.pods("paying"), 120)
+        self.assertIn(f"its budget of {SPENT} EUR is spent; raise spec.budget.amount", self.reason("paying")[2])
+        self.assertGreaterEqual(float(self.queue_status("paid")["budget"]["spent"]), float(SPENT))
+        self.set_budget(AMPLE)
+        self.ended("paying", seconds=600)
+        # It saved what it had when it was asked to leave, and nothing was made twice.
+        went_on = self.assert_told("paying", r"training went on from the checkpoint of step (\d+)")
+        self.assertGreaterEqual(int(went_on[1]), told)
+        self.assertEqual(self.fetched_model("paying"), self.laptop_model(steps))
+        self.assert_every_step_once("paying", steps)
+        status = self.job("paying")["status"]
+        self.assertEqual((status["restarts"], status.get("takenBack", {})), (0, {}))
+        self.assertGreater(float(status["cost"]["amount"]), float(SPENT))
+
+    def set_budget(self, amount):
+        self.cluster.kubectl("patch", "tq", "paid", "--type=merge", "-p", json.dumps({"spec": {"budget": {"amount": amount}}}))
+
+    def queue_status(self, name):
+        return json.loads(self.cluster.plane.get(f"/apis/muster.dev/v1alpha1/trainingqueues/{name}")).get("status", {})
 
 
 if __name__ == "__main__":
