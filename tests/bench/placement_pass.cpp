@@ -3,7 +3,11 @@
 // and the decision: what is free where is learnt, the snapshot is made as the operator's loop makes
 // it, and `schedule` decides. `alone`: nobody else sends; `all terms`: the residents' traffic and
 // sizes count. `events`: the inventory that is kept hears of the pods that are gone. `anew`: all
-// terms, and the inventory is made in the pass, as it was before it was kept.
+// terms, and the inventory is made in the pass, as it was before it was kept. `kept`: what the kept
+// inventory and gangs hold in memory, with what is counted for one shape of pod; neither the nodes'
+// and pods' own objects nor the topology, which others have as well.
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -128,6 +132,26 @@ double decide(PassWorld& world, const core::WaitingGang& gang,
   return took;
 }
 
+double kept_mebibytes(const PassWorld& world, const Row& row) {
+  const auto held = [] {
+    const auto now = mallinfo2();
+    return static_cast<double>(now.uordblks + now.hblkhd) / (1 << 20);
+  };
+  const double before = held();
+  core::KeptInventory kept;
+  core::KeptGangs gangs;
+  for (const auto& [key, node] : world.nodes) kept.take_node(key.name, &node);
+  for (const auto& [key, pod] : world.pods) kept.take_pod(key, &pod);
+  for (const core::RunningGang& gang : world.running) gangs.take(gang.job, gang);
+  core::ClusterSnapshot cluster;
+  cluster.gangs = {waiting_gang(row, 0)};
+  cluster.topology = world.topology;
+  cluster.inventory = &kept.inventory(world.topology).inventory;
+  cluster.sending = gangs.on(*cluster.inventory);
+  (void)core::schedule(cluster);
+  return held() - before;
+}
+
 void measure_row(const std::vector<api::Node>& nodes, const Row& row, const Passes& passes) {
   PassWorld world(nodes, row, passes.seed);
   Rng rng(passes.seed);
@@ -152,10 +176,11 @@ void measure_row(const std::vector<api::Node>& nodes, const Row& row, const Pass
     if (ended) world.start(*ended);
   }
   const std::size_t all = alone.size() + all_terms.size() + anew.size();
-  std::printf("| %-46s | %5zu | %d/%zu | %5.1f | %5.0f | %5.0f | %5.0f | %5.0f | %7.0f | %7.0f |\n",
-              row.name, world.pods.size(), placed, all, quantile(events, 0.5), quantile(alone, 0.5),
-              quantile(alone, 0.99), quantile(all_terms, 0.5), quantile(all_terms, 0.99),
-              quantile(anew, 0.5), quantile(anew, 0.99));
+  std::printf(
+      "| %-46s | %5zu | %d/%zu | %5.1f | %5.0f | %5.0f | %5.0f | %5.0f | %7.0f | %7.0f | %5.1f |\n",
+      row.name, world.pods.size(), placed, all, quantile(events, 0.5), quantile(alone, 0.5),
+      quantile(alone, 0.99), quantile(all_terms, 0.5), quantile(all_terms, 0.99),
+      quantile(anew, 0.5), quantile(anew, 0.99), kept_mebibytes(world, row));
   std::fflush(stdout);
 }
 
@@ -164,8 +189,8 @@ void measure_row(const std::vector<api::Node>& nodes, const Row& row, const Pass
 void measure_passes(const std::vector<api::Node>& nodes, const Passes& passes) {
   std::printf(
       "| gang | pods | placed | events us | alone p50 | p99 | all terms p50 | p99 | anew p50 | p99 "
-      "|\n"
-      "|---|---|---|---|---|---|---|---|---|---|\n");
+      "| kept MiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|\n");
   int number = 0;
   for (const Row& row : kRows) {
     if (++number == passes.row || passes.row == 0) measure_row(nodes, row, passes);
