@@ -105,6 +105,8 @@ TEST_CASE("a queue that cannot be right is refused") {
   CHECK(code_with({{"weight", 0}}) == 422);
   CHECK(code_with({{"weight", 1001}}) == 422);
   CHECK(code_with({{"cohort", "Not a label"}}) == 422);
+  // A cohort is a name that queues have in common: it has no parent, and so there are no loops.
+  CHECK(code_with({{"cohort", Json{{"parent", "other"}}}}) == 422);
   CHECK(code_with({{"namespaces", Json::array({"a", "a"})}}) == 422);
 }
 
