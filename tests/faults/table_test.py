@@ -13,6 +13,12 @@ WITHOUT_TEST = ("needs a GPU", "not built", "not tested")
 # Python: `file.py` `Class.test_name`. C++: `file.cpp` "name of the case".
 PYTHON = re.compile(r"`(tests/\S+\.py)` `(\w+)\.(test_\w+)`")
 CPP = re.compile(r"`(tests/\S+\.cpp)` \"([^\"]+)\"")
+# What users of others complain of where gangs get stuck, change their size, stand in the network, or are decided on slowly.
+PEERS = {"volcano": (1059, 1387, 2083, 2460, 2583, 3291, 3373, 4188, 4233, 4343, 4374, 4533, 4745, 4871, 5189, 5205, 5650, 5805),
+         "kueue": (477, 1476, 2796, 3494, 4329, 6384, 6969, 8095, 8101, 9891, 10778, 11595, 11858, 12701, 12791, 13042, 13646, 14244,
+                   14811, 15855),
+         "scheduler-plugins": (397, 682, 713, 722), "koordinator": (872,), "kuberay": (3895, 5002), "jobset": (310, 482),
+         "KAI": (84, 315, 1591, 1634, 1725, 2058), "trainer": (2318, 2361, 3264), "volcano-vgpu": (116,)}
 # "kueue#477", or several of them.
 ISSUES = r"[\w-]+#\d+(?:, [\w-]+#\d+)*"
 PROGRAM = re.compile(r"`(membership_seeds|sim_seeds)`")
@@ -69,6 +75,11 @@ class PeersIssues(Named):
             with self.subTest(issue):
                 self.assertTrue(wrong)
                 self.assertGreater(self.assert_all_exist(shown), 0)
+
+    def test_every_issue_that_is_known_has_a_row_or_a_reason(self):
+        there = set(re.findall(r"[\w-]+#\d+", read("docs/peers-issues.md")))
+        known = {f"{name}#{number}" for name, numbers in PEERS.items() for number in numbers}
+        self.assertEqual(sorted(known - there), [])
 
 
 if __name__ == "__main__":
