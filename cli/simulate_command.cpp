@@ -26,6 +26,7 @@ std::unique_ptr<SimulatedScheduler> make_rule(const std::string& rule,
                                               const std::vector<TraceJob>& trace) {
   if (rule == "strict-fifo") return make_peer(PeerRule::kStrictFifo, objects, trace);
   if (rule == "any-that-fits") return make_peer(PeerRule::kAnyThatFits, objects, trace);
+  if (rule == "best-fit") return make_peer(PeerRule::kBestFit, objects, trace);
   if (rule == "pods") return make_peer(PeerRule::kPods, objects, trace);
   return runtime::make_operator(objects, trace);
 }

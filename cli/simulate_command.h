@@ -20,7 +20,7 @@ struct SimulateOptions {
 
 /// Names of the rules, the operator's own first.
 inline const std::vector<std::string> kSimulateRules{"muster", "strict-fifo", "any-that-fits",
-                                                     "pods"};
+                                                     "best-fit", "pods"};
 
 /// Returns the exit code. Blocks: as long as deciding takes.
 int simulate_command(const SimulateOptions& options, const Display& display, const Clock& clock);

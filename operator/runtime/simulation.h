@@ -49,10 +49,12 @@ class SimulatedScheduler {
 std::unique_ptr<SimulatedScheduler> make_operator(const std::vector<Json>& objects,
                                                   const std::vector<TraceJob>& trace);
 
-/// Models of what others do with gangs; none of them knows of queues, priorities or the network.
+/// Models of what others do with gangs; none of them knows of queues or priorities, and of the
+/// network but one.
 enum class PeerRule {
   kStrictFifo,   ///< whole gangs in the order of submission; the first that waits holds up the rest
   kAnyThatFits,  ///< whole gangs in that order; whoever fits goes
+  kBestFit,      ///< likewise, each in the tightest domain that holds it, as Kueue's BestFit does
   kPods,  ///< pods one by one; a gang that has some of its places keeps them until it has all
 };
 std::unique_ptr<SimulatedScheduler> make_peer(PeerRule rule, const std::vector<Json>& objects,

@@ -1,15 +1,86 @@
 // What is known of others' rules, without their code: gangs (or pods) in the order of submission,
-// each on the tightest nodes that hold it.
+// each on the tightest nodes that hold it, or along the network.
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "operator/core/rooms.h"
+#include "operator/core/topology.h"
 #include "operator/runtime/simulation.h"
 #include "operator/runtime/what_if.h"
 
 namespace muster::runtime {
 namespace {
+
+/// Of these, one after the other: the tightest that has room for the rest, else the one with most.
+template <typename RoomOf>
+std::vector<int> cover(std::vector<int> open, std::int64_t rest, const RoomOf& room_of) {
+  std::vector<int> chosen;
+  while (rest > 0 && !open.empty()) {
+    const auto pick = std::min_element(open.begin(), open.end(), [&](int a, int b) {
+      const std::int64_t of_a = room_of(a), of_b = room_of(b);
+      if ((of_a >= rest) != (of_b >= rest)) return of_a >= rest;
+      return of_a >= rest ? of_a < of_b : of_a > of_b;
+    });
+    rest -= room_of(*pick);
+    chosen.push_back(*pick);
+    open.erase(pick);
+  }
+  return chosen;
+}
+
+/// What is below these domains by one step; a leaf stays itself.
+std::vector<int> one_step_down(const core::Topology& topology, const std::vector<int>& domains) {
+  std::vector<int> below;
+  for (const int domain : domains) {
+    const core::Domain& one = topology.domains[core::as_index(domain)];
+    if (one.height == 0) below.push_back(domain);
+    for (int child = 0; child < one.children; ++child) below.push_back(one.first_child + child);
+  }
+  return below;
+}
+
+/// By node of the tree, how many of `count` pods stand there: in the lowest domain that holds all,
+/// the tightest of several, and there on as few domains of each level as cover() takes. Empty: no
+/// domain holds them.
+std::vector<core::HostShare> best_fit(const core::Topology& topology,
+                                      const std::vector<std::int64_t>& fits, std::int64_t count) {
+  std::vector<std::int64_t> before(fits.size() + 1, 0);
+  std::partial_sum(fits.begin(), fits.end(), before.begin() + 1);
+  const auto room_in = [&](int domain) {
+    const core::Domain& one = topology.domains[core::as_index(domain)];
+    return before[core::as_index(one.first_node + one.nodes)] -
+           before[core::as_index(one.first_node)];
+  };
+  const auto height = [&](int domain) { return topology.domains[core::as_index(domain)].height; };
+  int lowest = -1;
+  for (int domain = 0; domain < static_cast<int>(topology.domains.size()); ++domain) {
+    if (room_in(domain) < count) continue;
+    if (lowest < 0 ||
+        std::pair(height(domain), room_in(domain)) < std::pair(height(lowest), room_in(lowest))) {
+      lowest = domain;
+    }
+  }
+  if (lowest < 0) return {};
+  std::vector<int> chosen{lowest};
+  for (int steps = height(lowest); steps > 0; --steps) {
+    chosen = cover(one_step_down(topology, chosen), count, room_in);
+  }
+  std::vector<int> nodes;
+  for (const int leaf : chosen) {
+    const core::Domain& one = topology.domains[core::as_index(leaf)];
+    for (int node = 0; node < one.nodes; ++node) nodes.push_back(one.first_node + node);
+  }
+  std::vector<core::HostShare> hosts;
+  std::int64_t rest = count;
+  for (const int node :
+       cover(std::move(nodes), count, [&](int one) { return fits[core::as_index(one)]; })) {
+    hosts.push_back({node, static_cast<int>(std::min(rest, fits[core::as_index(node)]))});
+    rest -= hosts.back().pods;
+  }
+  return hosts;
+}
 
 class PeerScheduler final : public SimulatedScheduler {
  public:
@@ -79,16 +150,31 @@ class PeerScheduler final : public SimulatedScheduler {
     return best;
   }
 
+  void put(std::size_t job, const std::vector<core::HostShare>& hosts) {
+    rooms_->take(hosts, needs(job));
+    for (const core::HostShare& host : hosts) {
+      places_[job].insert(places_[job].end(), static_cast<std::size_t>(host.pods),
+                          rooms_->inventory().node(host.node).meta.name);
+    }
+  }
+
+  std::vector<core::HostShare> along_the_network(std::size_t job) const {
+    std::vector<std::int64_t> fits = rooms_->fits(needs(job));
+    for (std::size_t node = 0; node < fits.size(); ++node) {
+      if (!is_open(static_cast<int>(node), job)) fits[node] = 0;
+    }
+    return best_fit(rooms_->inventory().topology(), fits, static_cast<std::int64_t>(count(job)));
+  }
+
   /// Places for what it lacks, as many as there are.
   void fill(std::size_t job) {
+    if (rule_ == PeerRule::kBestFit) return put(job, along_the_network(job));
     while (places_[job].size() < count(job)) {
       const Offer offer = tightest(job);
       if (offer.node < 0) return;
       const auto here = std::min(offer.fit, static_cast<std::int64_t>(count(job)) -
                                                 static_cast<std::int64_t>(places_[job].size()));
-      rooms_->take(std::vector{core::HostShare{offer.node, static_cast<int>(here)}}, needs(job));
-      places_[job].insert(places_[job].end(), static_cast<std::size_t>(here),
-                          rooms_->inventory().node(offer.node).meta.name);
+      put(job, {core::HostShare{offer.node, static_cast<int>(here)}});
     }
   }
 

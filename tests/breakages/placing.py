@@ -34,6 +34,8 @@ BREAKAGES = [
              '    made.manifest["spec"].erase("scheduling");\n', "", "test_cli_plan"),
     Breakage("a model does not try who asks for fewer workers than one that waits", "operator/runtime/simulation_peers.cpp",
              "rule_ != PeerRule::kPods && count(job) < count(other);", "false;", "test_cli_plan"),
+    Breakage("by best fit the roomiest node is taken that holds the rest of a gang", "operator/runtime/simulation_peers.cpp",
+             "return of_a >= rest ? of_a < of_b : of_a > of_b;", "return of_a > of_b;", "test_cli_plan"),
     # Whose turn it is
     Breakage("a node has its port as often as it says", INVENTORY, "  if (resource == kMasterPortResource) return 1;\n", "", "test_core"),
     Breakage("a pod takes no port of its node", ROOMS, "  if (requests.master_port) amounts[kMasterPortResource] = 1;\n", "", "test_core"),

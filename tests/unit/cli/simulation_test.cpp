@@ -249,6 +249,45 @@ TEST_CASE("the models of others differ where their rules do") {
   CHECK(starts(PeerRule::kPods) == std::pair(100.0, 110.0));
 }
 
+TEST_CASE("by best fit a gang stands in the tightest domain that holds it, else in the largest") {
+  // The first is on n0, so that the rack of n0 has room for one more.
+  const auto jobs = trace("0,100,1,8,1,1Gi\n1,10,2,8,1,1Gi\n20,10,3,8,1,1Gi\n40,10,1,8,1,1Gi\n");
+  const auto objects = cluster();
+  const auto leaves = [&](PeerRule rule) {
+    const Simulation told = play(*make_peer(rule, objects, jobs), jobs);
+    std::vector<int> all;
+    for (const SimulatedJob& job : told.jobs) all.push_back(job.leaves);
+    return all;
+  };
+  CHECK(leaves(PeerRule::kAnyThatFits) == std::vector<int>{1, 2, 2, 1});
+  CHECK(leaves(PeerRule::kBestFit) == std::vector<int>{1, 1, 2, 1});
+}
+
+TEST_CASE("by best fit what is tight is filled first, of domains and of nodes") {
+  const auto objects = cluster();
+  // When the first has ended its rack is free; the third stands in the other one all the same.
+  const auto racks = trace("0,5,2,8,1,1Gi\n1,100,1,8,1,1Gi\n10,100,1,8,1,1Gi\n11,100,2,8,1,1Gi\n");
+  Simulation told = play(*make_peer(PeerRule::kBestFit, objects, racks), racks);
+  CHECK(start_of(told, 3) == 11);
+  CHECK(told.jobs[3].leaves == 1);
+  // Of the rack that is left two halves of a node are taken, of one and the same.
+  const auto halves = trace("0,100,2,8,1,1Gi\n0,100,1,4,1,1Gi\n1,100,1,4,1,1Gi\n2,9,1,8,1,1Gi\n");
+  told = play(*make_peer(PeerRule::kBestFit, objects, halves), halves);
+  CHECK(start_of(told, 3) == 2);
+}
+
+TEST_CASE("by best fit pods of a gang share nodes, and those that are closed take none") {
+  auto objects = cluster();
+  objects[0]["spec"]["taints"] = Json::array({{{"key", "others"}, {"effect", "NoSchedule"}}});
+  const auto jobs = trace("0,100,4,4,1,1Gi\n0,100,4,2,1,1Gi\n0,100,1,8,1,1Gi\n");
+  const Simulation told = play(*make_peer(PeerRule::kBestFit, objects, jobs), jobs);
+  // Two nodes of the open rack, and all of the other rack's open node; then nothing is left.
+  CHECK(told.jobs[0].leaves == 1);
+  CHECK(told.jobs[1].leaves == 1);
+  CHECK(start_of(told, 1) == 0);
+  CHECK(start_of(told, 2) == 100);
+}
+
 TEST_CASE("in a model whoever asks for less than one that waits is tried, alike or not") {
   // Two nodes are left, and the second and third want three.
   const auto jobs = trace(
@@ -292,7 +331,8 @@ TEST_CASE("taints keep the same jobs off the same nodes under all rules") {
     }
     std::vector<std::unique_ptr<SimulatedScheduler>> rules;
     rules.push_back(make_operator(objects, jobs));
-    for (const auto rule : {PeerRule::kStrictFifo, PeerRule::kAnyThatFits, PeerRule::kPods}) {
+    for (const auto rule :
+         {PeerRule::kStrictFifo, PeerRule::kAnyThatFits, PeerRule::kBestFit, PeerRule::kPods}) {
       rules.push_back(make_peer(rule, objects, jobs));
     }
     std::set<std::pair<bool, bool>> ended;
