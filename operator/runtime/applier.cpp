@@ -255,6 +255,14 @@ bool makes_pods(const Work& work) {
   });
 }
 
+/// Whether it gives a gang its places, so that its pods come next.
+bool begins_gang(const core::Plan& plan) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(), [](const auto& action) {
+    const auto* const patch = std::get_if<core::PatchStatus>(&action);
+    return patch != nullptr && !patch->status.placement.empty() && patch->status.replicas == 0;
+  });
+}
+
 /// Takes the events out of a plan: they can wait, and what waits for the plan cannot.
 Work split_events(Work& work) {
   Work events{work.key, work.uid, {}, work.reporting_instance};
@@ -315,7 +323,7 @@ class ThreadExecutor final : public Executor {
     std::unique_lock lock(mutex_);
     std::optional<WorkTurns::Turn> turn;
     while (!stopping_ && !(turn = turns_.pop())) news_.wait_for(lock, seconds(1));
-    // A decision may have waited for that.
+    // A gang may have waited for that.
     if (turn && turn->makes_pods) news_.notify_one();
     return turn;
   }
@@ -359,7 +367,7 @@ WorkTurns::Urgency WorkTurns::urgency_of(const core::Plan& plan) {
     case core::Pass::kDecision:
       break;
   }
-  return Urgency::kDecision;
+  return begins_gang(plan) ? Urgency::kStart : Urgency::kDecision;
 }
 
 void WorkTurns::push(Work work) {
@@ -394,13 +402,13 @@ std::optional<WorkTurns::Turn> WorkTurns::pop() {
   return std::nullopt;
 }
 
-/// What makes no pods. A decision from which pods are to follow waits while its namespace has
-/// enough of such plans: they have their pods whole, and those of a burst would fill the memory.
+/// What makes no pods. The decision that begins a gang waits while its namespace has enough plans
+/// of begun ones: they have their pods whole, and those of a burst would fill the memory.
 std::optional<Work> WorkTurns::pop_rest(Urgency urgency) {
   FairQueue<Work>& begun = waiting_of(Urgency::kActions).making_pods;
   return waiting_of(urgency).rest.pop_if([&](const std::string& namespace_name) {
     const auto* const line = begun.line(namespace_name);
-    return urgency != Urgency::kDecision || line == nullptr || line->size() < kPodPlansMost;
+    return urgency != Urgency::kStart || line == nullptr || line->size() < kPodPlansMost;
   });
 }
 

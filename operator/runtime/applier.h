@@ -41,14 +41,14 @@ class Executor {
 };
 
 /// Work that waits, and what of it is next. First comes what users wait to see, then gangs that
-/// were begun, then new ones, then news of it all: so a burst of jobs flows through instead of
-/// every job waiting for the first step of all others. A job's next plan comes after this one, so
-/// nobody is overtaken for ever. Of what is equally urgent, namespaces take turns. Three of four
-/// threads at most make pods at a time, and the others do not decide further ahead than
-/// kPodPlansMost. Threads: the caller's lock.
+/// were begun, then other decisions, then new gangs, then news of it all: so a burst of jobs flows
+/// through instead of every job waiting for the first step of all others. A job's next plan comes
+/// after this one, so nobody is overtaken for ever. Of what is equally urgent, namespaces take
+/// turns. Three of four threads at most make pods at a time, and the others begin no more gangs
+/// than kPodPlansMost lets them. Threads: the caller's lock.
 class WorkTurns {
  public:
-  /// Plans of one namespace that make pods and wait; while there are as many, its decisions wait.
+  /// Plans of one namespace that make pods and wait; while there are as many, its new gangs wait.
   static constexpr std::size_t kPodPlansMost = 8;
 
   /// Of one who carries work out.
@@ -69,9 +69,9 @@ class WorkTurns {
   void clear();
 
  private:
-  enum class Urgency : std::size_t { kObservation, kActions, kDecision, kEvents };
+  enum class Urgency : std::size_t { kObservation, kActions, kDecision, kStart, kEvents };
   static constexpr std::array kByUrgency{Urgency::kObservation, Urgency::kActions,
-                                         Urgency::kDecision, Urgency::kEvents};
+                                         Urgency::kDecision, Urgency::kStart, Urgency::kEvents};
   /// What waits and is equally urgent. Not all threads may make pods at once, so plans that do
   /// stand apart, and take turns with the rest.
   struct Waiting {

@@ -323,7 +323,7 @@ BREAKAGES = [
              "making_pods_most_(threads)", "test_runtime"),
     Breakage("how long nobody has answered for a pod is not counted", LOOP, "is_late ? memory.handed_over_at : now_;",
              "is_late ? now_ : now_;", "test_runtime"),
-    Breakage("of a burst of jobs all are decided before the first has its pods", APPLIER,
+    Breakage("of a burst of jobs all gangs are begun before the first has its pods", APPLIER,
              "line == nullptr || line->size() < kPodPlansMost", "line == nullptr || true", "test_runtime"),
     Breakage("a stranger's object of our name is taken over", APPLIER,
              "    if (owner_job_of(*there) == work_.uid) return {};\n    const std::string message",

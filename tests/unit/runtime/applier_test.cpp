@@ -259,30 +259,35 @@ class VirtualThreads {
 
 }  // namespace
 
-TEST_CASE("of a burst no more plans with pods wait than are needed, and others' decisions go on") {
+TEST_CASE("of a burst no more gangs are begun than get pods soon, and other decisions go on") {
   WorkTurns turns(4);
-  const auto plan = [](const std::string& namespace_name, int number, bool makes_pods) {
-    Work work{{namespace_name, "j" + std::to_string(number)}, "uid", {}, "me"};
-    work.plan.pass = makes_pods ? core::Pass::kNone : core::Pass::kDecision;
-    if (makes_pods) work.plan.actions = {core::CreatePod{}};
-    return work;
+  enum Kind { kBegins, kMakesPods, kSuspends };
+  const auto give = [&](const std::string& namespace_name, Kind kind) {
+    Work work{{namespace_name, "j"}, "uid", {}, "me"};
+    work.plan.pass = kind == kMakesPods ? core::Pass::kNone : core::Pass::kDecision;
+    core::PatchStatus patch;
+    if (kind == kBegins) patch.status.placement = {{0, 0, "local", ""}};
+    work.plan.actions = {core::Action(patch)};
+    if (kind == kMakesPods) work.plan.actions = {core::CreatePod{}};
+    turns.push(std::move(work));
   };
   // Whoever makes pods waits for a webhook that does not answer.
-  for (int i = 0; i < 3; ++i) turns.push(plan("burst", i, true));
+  for (int i = 0; i < 3; ++i) give("burst", kMakesPods);
   for (int i = 0; i < 3; ++i) CHECK(turns.pop().value().makes_pods);
-  for (int i = 0; i < 500; ++i) turns.push(plan("burst", i, false));
-  std::size_t decided = 0;
+  for (int i = 0; i < 500; ++i) give("burst", kBegins);
+  std::size_t begun = 0;
   while (const auto turn = turns.pop()) {
     CHECK_FALSE(turn->makes_pods);
-    turns.push(plan("burst", static_cast<int>(decided++), true));
+    give("burst", kMakesPods);
+    ++begun;
   }
-  CHECK(decided == WorkTurns::kPodPlansMost);
-  turns.push(plan("other", 0, false));
-  const auto other = turns.pop();
-  REQUIRE(other.has_value());
-  CHECK(other->work.key.namespace_name == "other");
+  CHECK(begun == WorkTurns::kPodPlansMost);
+  give("burst", kSuspends);
+  CHECK(turns.pop().has_value());
+  give("other", kBegins);
+  CHECK(turns.pop().value().work.key.namespace_name == "other");
   CHECK_FALSE(turns.pop().has_value());
-  // One of them goes on, and so does the next decision.
+  // One of those who wait goes on, and so does the next gang.
   turns.let_another_make_pods();
   CHECK(turns.pop().value().makes_pods);
   CHECK_FALSE(turns.pop().value().makes_pods);
