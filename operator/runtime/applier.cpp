@@ -94,8 +94,11 @@ class Run {
   Status operator()(const core::PatchStatus& action) {
     for (const auto& key : action.confirm_absent) {
       const auto found = client_.get(api::Kind::kPod, key);
-      if (found) return Error(ErrorCode::kConflict, "pod " + key.text() + " is there after all");
-      if (found.error().code() != ErrorCode::kNotFound) {
+      // One that somebody has taken from the job is none of its gang any more.
+      if (found && owner_job_of(*found) == work_.uid) {
+        return Error(ErrorCode::kConflict, "pod " + key.text() + " is there after all");
+      }
+      if (!found && found.error().code() != ErrorCode::kNotFound) {
         return found.error().with("read pod " + key.text());
       }
     }
@@ -259,7 +262,7 @@ bool makes_pods(const Work& work) {
 bool begins_gang(const core::Plan& plan) {
   return std::any_of(plan.actions.begin(), plan.actions.end(), [](const auto& action) {
     const auto* const patch = std::get_if<core::PatchStatus>(&action);
-    return patch != nullptr && !patch->status.placement.empty() && patch->status.replicas == 0;
+    return patch != nullptr && member(patch->patch, {"status", "startAttempt"}).is_number();
   });
 }
 

@@ -4,7 +4,6 @@
 Needs root and the release programs.
 """
 
-import json
 import os
 import sys
 import unittest
@@ -21,10 +20,6 @@ TEST = ["test", "muster", "--timeout", "2m"]
 
 
 class Installation(LongJobTest):
-    def operators(self):
-        return json.loads(self.cluster.kubectl("-n", "muster", "get", "pods", "-l",
-                                               "app.kubernetes.io/component=operator", "-o", "json"))["items"]
-
     def test_helm_test_passes_and_fails_without_operators(self):
         for program in HELMS:
             self.assertRegex(helm(*TEST, program=program), r"(?s)TEST SUITE: +muster-test.*Phase: +Succeeded", program)
@@ -32,7 +27,7 @@ class Installation(LongJobTest):
                         "--timeout=90s")
         self.addCleanup(self.cluster.kubectl, "-n", "muster", "scale", "deployment/muster-operator", "--replicas=2")
         self.cluster.kubectl("-n", "muster", "scale", "deployment/muster-operator", "--replicas=0")
-        wait_for("the operators are gone", lambda: not self.operators(), 60)
+        wait_for("the operators are gone", lambda: not installed.operators(), 60)
         for program in HELMS:
             with self.assertRaises(ClusterError) as caught:
                 helm(*TEST, program=program)
@@ -49,7 +44,7 @@ class Installation(LongJobTest):
         # Helm 4 goes on with a release of Helm 3 as that has begun it.
         self.addCleanup(helm, "rollback", "muster", "1", "--wait", "--timeout", "2m", program="helm4")
         for program, level, tag in zip(HELMS, ("debug", "info"), (f"{TAG}-next", TAG)):
-            operators = {pod["metadata"]["uid"] for pod in self.operators()}
+            operators = {pod["metadata"]["uid"] for pod in installed.operators()}
             helm("upgrade", "muster", CHART, "--reset-then-reuse-values", "--set", f"logLevel={level},image.tag={tag}", "--wait",
                  "--timeout", "2m", program=program)
             after = self.instead_of(operators)
@@ -66,7 +61,7 @@ class Installation(LongJobTest):
     def instead_of(self, operators):
         """The operators that are there once these are gone."""
         def others():
-            pods = self.operators()
+            pods = installed.operators()
             return not operators & {pod["metadata"]["uid"] for pod in pods} and pods
         return wait_for("the old operators are gone", others, 60)
 

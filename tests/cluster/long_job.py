@@ -123,7 +123,7 @@ class LongJobTest(InstalledTest):
                     and [what.get(key) for key in ("resource", "subresource", "namespace", "name")]
                     == ["trainingjobs", "status", self.namespace, name])
 
-        return [event["requestObject"]["status"] for event in records or installed.audited() if is_one(event)]
+        return [event["requestObject"]["status"] for event in (installed.audited() if records is None else records) if is_one(event)]
 
     def assert_progress_is_seldom_written(self, name):
         """By the times that status gives: only with what else has changed it comes sooner. How many writes were of it alone."""

@@ -140,7 +140,7 @@ class QueuesTest(LongJobTest):
         prices = os.path.join(self.directory, "prices.json")
         with open(prices, "w", encoding="utf-8") as file:
             json.dump({"priceList": PRICES}, file)
-        self.addClassCleanup(installed.helm, "rollback", "muster", check=False)
+        self.addClassCleanup(installed.helm, "rollback", "muster", "--wait", "--timeout", "2m", check=False)
         installed.helm("upgrade", "muster", installed.CHART, "--reset-then-reuse-values", "--values", prices, "--wait",
                        "--timeout", "2m")
         self.cluster.apply(queue("paid", budget={"currency": "EUR", "amount": AMPLE, "period": "Forever"}))
@@ -151,7 +151,8 @@ class QueuesTest(LongJobTest):
         self.set_budget(SPENT)
         wait_for("it is stopped", lambda: self.reason("paying", "Running")[1] == "BudgetSpent" and not self.pods("paying"), 120)
         self.assertIn(f"its budget of {SPENT} EUR is spent; raise spec.budget.amount", self.reason("paying")[2])
-        self.assertGreaterEqual(float(self.queue_status("paid")["budget"]["spent"]), float(SPENT))
+        wait_for("its queue tells what was spent", lambda: float(self.queue_status("paid").get("budget", {}).get("spent", 0)) >=
+                 float(SPENT), 60)
         self.set_budget(AMPLE)
         self.ended("paying", seconds=600)
         # It saved what it had when it was asked to leave, and nothing was made twice.

@@ -349,7 +349,7 @@ TEST_CASE("others who write a job ten times a second hold it up for no half minu
       if (status.is_true("Complete") && !ended) ended = world.clock.mono_now();
     }
     CHECK(ended);
-    CHECK(crowd->conflicts > 0);
+    CHECK((writers == 1 || crowd->conflicts > 0));  // One alone keeps out of the way, by its phase.
     CHECK(crowd->written >= 290 * static_cast<int>(writers));
     CHECK(world.server.request_counts()["create pods"] == 3);
     const auto job = world.user->get(api::Kind::kTrainingJob, {"default", "j"});
@@ -361,7 +361,8 @@ TEST_CASE("others who write a job ten times a second hold it up for no half minu
       CHECK((*job)["metadata"]["annotations"].value(name, "") == value);
     }
     CHECK((*job)["spec"]["ttlSecondsAfterFinished"] == crowd->time_to_live);
-    const auto* seen = world.job("j").status.condition("example.com/Seen");
+    const auto last = world.job("j");
+    const auto* seen = last.status.condition("example.com/Seen");
     REQUIRE(seen != nullptr);
     CHECK(seen->message == "by somebody else");
     MESSAGE(writers << " writers: " << crowd->written << " writes, " << crowd->conflicts

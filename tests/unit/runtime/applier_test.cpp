@@ -266,7 +266,7 @@ TEST_CASE("of a burst no more gangs are begun than get pods soon, and other deci
     Work work{{namespace_name, "j"}, "uid", {}, "me"};
     work.plan.pass = kind == kMakesPods ? core::Pass::kNone : core::Pass::kDecision;
     core::PatchStatus patch;
-    if (kind == kBegins) patch.status.placement = {{0, 0, "local", ""}};
+    if (kind == kBegins) patch.patch["status"]["startAttempt"] = 0;
     work.plan.actions = {core::Action(patch)};
     if (kind == kMakesPods) work.plan.actions = {core::CreatePod{}};
     turns.push(std::move(work));
