@@ -566,16 +566,15 @@ std::vector<std::string> places_still_free(const WaitingGang& gang, Rooms& rooms
   return kept;
 }
 
-/// Whether all of these nodes lie in one domain of the level that the gang requires.
-bool are_within_required(const WaitingGang& gang, const Rooms& rooms,
-                         const std::set<std::string>& nodes) {
-  if (gang.required_level.empty() || nodes.size() <= 1) return true;
-  if (!rooms.knows(gang.required_level)) return false;
-  const std::set<std::string> around = rooms.beside({*nodes.begin()}, gang.required_level);
+/// Whether all of these nodes lie in one domain of the level; of no level they always do.
+bool are_within(const std::string& level, const Rooms& rooms, const std::set<std::string>& nodes) {
+  if (level.empty() || nodes.size() <= 1) return true;
+  if (!rooms.knows(level)) return false;
+  const std::set<std::string> around = rooms.beside({*nodes.begin()}, level);
   return std::includes(around.begin(), around.end(), nodes.begin(), nodes.end());
 }
 
-/// A gang that starts again: whoever has room where it stood stays, and only the others move, as
+/// Of a gang that starts again whoever has room where it stood stays, and only the others move, as
 /// near to these as there is room and within the required level. Nothing: none can stay, or the
 /// others have no place beside them, so that all have to move.
 ///
@@ -584,8 +583,6 @@ bool are_within_required(const WaitingGang& gang, const Rooms& rooms,
 /// holds what the other lacks; one of them gets what both want, and the other moves or waits.
 std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& rooms,
                                                 const NodeCaps* caps) {
-  if (gang.stood.empty() || gang.unplaced || !gang.wish.slots.empty()) return std::nullopt;
-  if (!gang.volumes.one_node.empty()) return std::nullopt;  // none of them moves alone
   GangPlacement placed{places_still_free(gang, rooms, caps)};
   WaitingGang moved = gang;
   NodeCaps left_of_caps = caps == nullptr ? NodeCaps() : *caps;
@@ -600,7 +597,8 @@ std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& 
     if (caps != nullptr) --left_of_caps[as_index(inventory.index_of(node))];
   }
   const std::size_t moving = moved.wish.slots.size(), all = placed.node_of_slot.size();
-  if (moving == all || !are_within_required(gang, rooms, moved.wish.beside)) return std::nullopt;
+  if (moving == all) return std::nullopt;
+  if (!are_within(gang.required_level, rooms, moved.wish.beside)) return std::nullopt;
   const std::uint64_t before = inventory.version();
   const GangPlacement staying = placed;
   for (const std::string& node : staying.node_of_slot) rooms.take(node, gang.per_worker);
@@ -628,12 +626,45 @@ std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& 
   return GangVerdict{std::move(placed), ""};
 }
 
+/// All of the gang anew, within one domain of the level that it prefers. Nothing: none has room.
+std::optional<GangVerdict> place_all_as_preferred(const WaitingGang& gang, Rooms& rooms,
+                                                  const NodeCaps* caps) {
+  WaitingGang all = gang;
+  all.min = all.count;
+  const std::uint64_t before = rooms.inventory().version();
+  GangVerdict found = place_anew(all, rooms, caps);
+  if (!found.placement) return std::nullopt;
+  const std::vector<std::string>& nodes = found.placement->node_of_slot;
+  if (are_within(gang.preferred_level, rooms, {nodes.begin(), nodes.end()})) return found;
+  rooms.give_back(*found.placement, gang.per_worker);
+  rooms.keep_refusals_since(before);
+  return std::nullopt;
+}
+
+/// A gang that starts again. The level that it prefers comes before its old nodes: only where no
+/// domain of that level has room for all of it do those stay who can, wherever the others go.
+/// Nothing: it has nowhere to stay, and is placed like any other.
+std::optional<GangVerdict> place_again(const WaitingGang& gang, Rooms& rooms,
+                                       const NodeCaps* caps) {
+  if (gang.stood.empty() || gang.unplaced || !gang.wish.slots.empty()) return std::nullopt;
+  if (!gang.volumes.one_node.empty()) return std::nullopt;  // none of them moves alone
+  const std::string& level = gang.preferred_level;
+  if (!level.empty() && gang.required_level.empty() && rooms.knows(level)) {
+    WaitingGang within = gang;
+    within.required_level = level;
+    within.preferred_level.clear();
+    if (auto stays = place_where_it_stood(within, rooms, caps)) return stays;
+    if (auto moves = place_all_as_preferred(gang, rooms, caps)) return moves;
+  }
+  return place_where_it_stood(gang, rooms, caps);
+}
+
 }  // namespace
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   if (!gang.volumes.why_not.empty()) return {std::nullopt, gang.volumes.why_not, {}, true};
   if (const GangVerdict* refusal = rooms.refusal_of(gang, caps)) return *refusal;
-  if (auto again = place_where_it_stood(gang, rooms, caps)) return *std::move(again);
+  if (auto again = place_again(gang, rooms, caps)) return *std::move(again);
   GangVerdict verdict = place_anew(gang, rooms, caps);
   if (!verdict.placement) rooms.keep_refusal(gang, caps, verdict);
   return verdict;

@@ -1,6 +1,7 @@
 // Where a gang goes that starts again: who can stays where it stood.
 #include <doctest/doctest.h>
 
+#include "operator/core/gang_place.h"
 #include "operator/core/schedule.h"
 #include "tests/unit/core/builders.h"
 
@@ -120,15 +121,65 @@ TEST_CASE("within a required level all of a gang moves that has no room beside t
   racks.again("k", {"", "", ""}).required_level = "rack";
   CHECK(racks.nodes("k") == HostNames{"h5", "h6", "h8"});
   racks.gangs.pop_back();
-  // A level that is only preferred lets one go elsewhere.
-  racks.gangs[0].required_level.clear();
-  racks.gangs[0].preferred_level = "rack";
-  CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h0", "h8"});
   // Those who would stay may not be in one place any more, as where the job asks for more now.
-  racks.gangs[0].preferred_level.clear();
-  racks.gangs[0].required_level = "rack";
   racks.gangs[0].stood = {"h5", "h6", "h0", "h1"};
   CHECK(racks.nodes("j") == HostNames{"h0", "h1", "h2", "h3"});
+}
+
+TEST_CASE("a preferred level comes before the nodes where a gang stood, if it has room anywhere") {
+  TwoRacks racks;
+  WaitingGang& gang = racks.again("j", {"h5", "h6", "h7", "h8"});
+  gang.preferred_level = "rack";
+  racks.lose(7);
+  racks.lose(9);
+  SUBCASE("all move to a rack that has room for them") {
+    CHECK(racks.nodes("j") == HostNames{"h0", "h1", "h2", "h3"});
+    CHECK(racks.verdict("j").placement->domain_of_slot == HostNames(4, "b0/r0"));
+    gang.stood = {"h5", "h6", "h0", "h1"};  // each has room, but not in one rack
+    CHECK(racks.nodes("j") == HostNames{"h0", "h1", "h2", "h3"});
+  }
+  SUBCASE("where no rack has, those stay who can, and what was tried is free for others") {
+    racks.lose(3);
+    racks.lose(4);
+    const GangVerdict verdict = racks.verdict("j");
+    REQUIRE(verdict.placement);
+    CHECK(verdict.placement->node_of_slot == HostNames{"h5", "h6", "h0", "h8"});
+    CHECK(verdict.placement->why.starts_with("3 of 4 stay where they were"));
+    racks.again("k", {"", ""});
+    CHECK(racks.nodes("k") == HostNames{"h1", "h2"});
+  }
+  SUBCASE("nor does a rack count that has room for the least it may start with alone") {
+    racks.lose(3);
+    racks.lose(4);
+    gang.min = 1;
+    CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h0", "h8"});
+  }
+  SUBCASE("a level that nobody knows is none") {
+    for (api::Node& host : racks.hosts) host.meta.labels.clear();
+    CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h0", "h8"});
+  }
+  SUBCASE("without a wish those stay who can") {
+    gang.preferred_level.clear();
+    CHECK(racks.nodes("j") == HostNames{"h5", "h6", "h0", "h8"});
+  }
+}
+
+TEST_CASE("who can stay where it stood does not hear why one that stood nowhere was refused") {
+  TwoRacks racks;
+  for (api::Node& host : racks.hosts) host.allocatable["cpu"] = 2000;
+  racks.again("new", {"", ""}).stood.clear();
+  racks.again("again", {"h0", "h1"});
+  for (WaitingGang& gang : racks.gangs) gang.required_level = "rack";
+  ClusterSnapshot snapshot;
+  for (const auto& one : racks.hosts) snapshot.nodes.push_back(&one);
+  Rooms rooms(snapshot);
+  // Half of each node is kept for others: the tree counts whole nodes, but who stood there knows
+  // that a half suffices.
+  const NodeCaps caps(racks.hosts.size(), 1);
+  CHECK_FALSE(place(racks.gangs[0], rooms, &caps).placement);
+  const GangVerdict verdict = place(racks.gangs[1], rooms, &caps);
+  REQUIRE(verdict.placement);
+  CHECK(verdict.placement->node_of_slot == racks.gangs[1].stood);
 }
 
 TEST_CASE("slot 0 of a gang that starts again goes where its volume is") {
