@@ -39,8 +39,11 @@ bool may_have_run(const api::TrainingJobStatus& status, const GangView& gang) {
 Plan give_back(const JobSnapshot& snapshot, const GangView& gang, api::TrainingJobStatus status,
                const GiveBack& why) {
   if (!may_have_run(snapshot.job.status, gang)) status.start_time.reset();
-  if (why.is_of_nodes) give_up_places(status);
-  status.placement.clear();
+  if (why.is_of_nodes) {
+    give_up_places(status);
+  } else {
+    status.placement.clear();
+  }
   status.replicas = 0;
   status.workers = workers_text(0, status.target_workers);
   status.phase = why.is_restart ? words::kPhaseRestarting : words::kPhaseWaiting;
