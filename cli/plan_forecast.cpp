@@ -154,6 +154,8 @@ bool Forecaster::settles() {
 }
 
 PlanForecast Forecaster::plan(Json object) {
+  // Their words of steps are of who trained then, not of what the operator does with them next.
+  const auto measured = what_if_.jobs();
   what_if_.run(kAtOnce);
   const auto known = what_if_.jobs();
   for (const auto& [key, job] : known) {
@@ -169,7 +171,7 @@ PlanForecast Forecaster::plan(Json object) {
   const bool may_never = !forecast_.starts_now && !forecast_.starts_at;
   if (may_never) forecast_.why_never = why_never_on(cluster_, std::move(object), key_);
   tell_cost();
-  forecast_.step = what_if_.step_of(key_, known);
+  forecast_.step = what_if_.step_of(key_, measured);
   note_displaced();
   return std::move(forecast_);
 }

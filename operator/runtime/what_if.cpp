@@ -77,6 +77,13 @@ bool computes_alike(const api::TrainingJobSpec& a, const api::TrainingJobSpec& b
          worker(a.worker) == worker(b.worker);
 }
 
+/// Whether its newest steps were divided among so many. Of a job that is over nobody trains any
+/// more; while members lack in another, each that trains computes more than its part.
+bool has_trained_with(const api::TrainingJobStatus& status, int workers) {
+  if (status.target_workers != workers) return false;
+  return status.finished() || status.replicas == workers;
+}
+
 }  // namespace
 
 bool is_of_kind(const Json& object, std::string_view kind) {
@@ -291,7 +298,7 @@ std::optional<StepForecast> WhatIf::step_of(
   const auto workers = static_cast<int>(planned->status.placement.size());
   const api::TrainingJob* newest = nullptr;
   for (const auto& [other, one] : known) {
-    const bool is_alike = other != key && one.status.target_workers == workers &&
+    const bool is_alike = other != key && has_trained_with(one.status, workers) &&
                           computes_alike(one.spec, planned->spec);
     if (!is_alike || !one.status.progress || one.status.progress->step_milliseconds.empty()) {
       continue;

@@ -70,7 +70,8 @@ class WhatIf {
   std::optional<api::JobCost> cost_until(const api::ObjectKey& job, WallTime then) const;
   /// Of a job where it has its places: the network as far as it is known there, and what the
   /// workers compute as it was measured last, in one of `known` that trains the same with as many
-  /// workers. Absent: there is no such job, or nothing is known of the network.
+  /// workers, all of them, or is over. Absent: there is no such job, or nothing is known of the
+  /// network.
   std::optional<StepForecast> step_of(const api::ObjectKey& job,
                                       const std::map<api::ObjectKey, api::TrainingJob>& known);
 

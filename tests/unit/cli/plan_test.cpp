@@ -574,6 +574,22 @@ TEST_CASE("the step is predicted where a job has trained the same with as many w
     job["spec"]["worker"]["threads"] = 2;
     CHECK_FALSE(saved.plan(job).step);
   }
+  SUBCASE("a gang that lacks members computes more per worker, and is no example") {
+    saved.node("c", "r1", 4);
+    for (Json& object : saved.cluster.objects) {
+      if (object["metadata"]["name"] != "old") continue;
+      object["status"].erase("completionTime");
+      object["status"]["conditions"][0]["type"] = "Running";
+    }
+    for (const int training : {2, 4}) {
+      for (Json& object : saved.cluster.objects) {
+        if (object["metadata"]["name"] == "old") object["status"]["replicas"] = training;
+      }
+      const PlanForecast told = saved.plan(job);
+      REQUIRE(told.step);
+      CHECK(told.step->measured.name == (training == 4 ? "old" : "older"));
+    }
+  }
   SUBCASE("where nothing is known of the network nobody knows") {
     for (Json& object : saved.cluster.objects) object["metadata"].erase("labels");
     const PlanForecast told = saved.plan(job);
