@@ -45,11 +45,12 @@ std::string why_no_queue(const std::string& queue, const std::vector<Queue>& que
   return text + "one that there is (" + list_text(names, kMaxNamesInText) + ")";
 }
 
-std::string with_gone_queue(const std::string& told, const std::string& gone) {
+std::string with_gone_queue(const std::string& told, const std::optional<std::string>& gone) {
   constexpr std::string_view kGone = "; there is no TrainingQueue ";
   const std::string before = told.substr(0, told.find(kGone));
-  if (gone.empty()) return before;
-  return before + std::string(kGone) + gone +
+  if (!gone) return told;
+  if (gone->empty()) return before;
+  return before + std::string(kGone) + *gone +
          " any more: the job keeps its places, in no quota, and does not grow; should it lose "
          "them, it waits until there is one again, or spec.queueName names another";
 }

@@ -1,6 +1,7 @@
 // The sentences about queues: what a gang waits for, and what would help.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "operator/core/queue_quota.h"
@@ -16,8 +17,9 @@ inline constexpr int kPlacesInWords = 10;
 
 std::string why_no_queue(const std::string& queue, const std::vector<Queue>& queues);
 /// What a job is told that has its places, with what it has to know of its queue: `gone`, of which
-/// there is none any more; empty: there is, and nothing is said of it again.
-std::string with_gone_queue(const std::string& told, const std::string& gone);
+/// there is none any more; empty: there is, and nothing is said of it again; absent: nobody knows,
+/// and what is told stays.
+std::string with_gone_queue(const std::string& told, const std::optional<std::string>& gone);
 /// Why this queue starts no job of that namespace; empty: it does.
 std::string why_not_taken(const Queue& queue, const std::string& namespace_name);
 

@@ -89,8 +89,8 @@ struct JobSnapshot {
   /// The TrainingQueue that it waits in; empty: none.
   std::string queue;
   /// The TrainingQueue that its workers would count in, and that is gone; empty: it is there, or
-  /// nobody knows.
-  std::string gone_queue;
+  /// it is in none; absent: nobody knows.
+  std::optional<std::string> gone_queue;
   WallTime now;
   /// How long a pod may be on its node without having started.
   seconds start_timeout = words::kStartingMost;

@@ -648,6 +648,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
   snapshot.budget = is_doubted ? core::kBudgetUnsure : memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
   snapshot.kueue_says = kueue_book_.says(record.job);
+  snapshot.gone_queue = "";  // Where no queues are in force a job is in none.
   if (options_.sees_queues) {
     snapshot.queue = queue_book_.queue_of(record.job);
     snapshot.gone_queue = queue_book_.gone_queue_of(record.job);

@@ -324,7 +324,7 @@ void OperatorLoop::take_queues(const kube::WatchEvent& event, api::Kind kind) {
   for (const auto& [key, record] : jobs_.all()) {
     const auto* admitted = record.job.status.condition(std::string(core::words::kAdmitted));
     if (admitted == nullptr || admitted->status != "True" || record.job.status.finished()) continue;
-    const std::string gone = queue_book_.gone_queue_of(record.job);
+    const auto gone = queue_book_.gone_queue_of(record.job);
     if (core::with_gone_queue(admitted->message, gone) != admitted->message) look_again_at(key);
   }
 }

@@ -54,10 +54,11 @@ const std::string& QueueBook::queue_of(const api::TrainingJob& job) const {
   return queues_.find(kFallback) != nullptr ? kFallback.name : job.spec.queue_name;
 }
 
-std::string QueueBook::gone_queue_of(const api::TrainingJob& job) const {
-  if (!synced() || has(job.status.queue)) return "";
+std::optional<std::string> QueueBook::gone_queue_of(const api::TrainingJob& job) const {
   const std::string& queue = queue_of(job);
-  return queue.empty() || has(queue) ? "" : queue;
+  if (has(job.status.queue) || has(queue)) return "";
+  if (!synced()) return std::nullopt;
+  return queue;
 }
 
 core::QueueTurn QueueBook::turn_of(const api::TrainingJob& job, bool holds) const {

@@ -43,8 +43,8 @@ class QueueBook {
   /// Whether there is a queue of that name.
   bool has(const std::string& queue) const { return queues_.find({"", queue}) != nullptr; }
   /// The queue that the job's workers would count in, if it has places, and that is gone; empty:
-  /// it is there, it is in none, or not all are known.
-  std::string gone_queue_of(const api::TrainingJob& job) const;
+  /// it is there, or it is in none; absent: nobody knows, for not all are known.
+  std::optional<std::string> gone_queue_of(const api::TrainingJob& job) const;
   /// Once: whether a queue has come or gone, or all are known, since this was last asked.
   bool are_others() { return std::exchange(are_others_, false); }
   /// Where the job stands in its queue: who `holds` places in the one it has started from, as long

@@ -8,6 +8,7 @@
 
 #include "operator/api/pod.h"
 #include "operator/runtime/loop.h"
+#include "operator/runtime/queue_book.h"
 #include "tests/unit/runtime/listed.h"
 
 using namespace muster;
@@ -216,6 +217,24 @@ TEST_CASE("a queue whose spec is refused still says who waits, and has neither q
   const std::string page = world.metrics.render();
   CHECK(page.find("muster_queue_quota") == std::string::npos);
   CHECK(page.find("muster_queue_budget") == std::string::npos);
+}
+
+TEST_CASE("a queue is gone once all are known, and there as soon as it is seen") {
+  runtime::QueueBook book{MonoTime{}};
+  api::TrainingJob job;
+  job.spec.queue_name = job.status.queue = "a";
+  const auto take = [&](api::Kind kind, const std::vector<std::string>& texts) {
+    for (const auto& event : test::listed(kind, texts).events) book.take(event, kind);
+  };
+  CHECK(book.gone_queue_of(job) == std::nullopt);
+  take(api::Kind::kTrainingQueue, {});
+  CHECK(book.gone_queue_of(job) == std::nullopt);
+  take(api::Kind::kPriorityClass, {});
+  CHECK(book.gone_queue_of(job) == "a");
+  CHECK(book.gone_queue_of({}) == "");
+  take(api::Kind::kTrainingQueue,
+       {QueuedFixture::queue("a", R"("resources": [{"name": "cpu", "nominal": "1"}])")});
+  CHECK(book.gone_queue_of(job) == "");
 }
 
 TEST_CASE("no name of a queue or a resource breaks the page") {
