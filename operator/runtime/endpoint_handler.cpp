@@ -450,6 +450,8 @@ http::Response EndpointHandler::start_answer(const Gang& gang) const {
 std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int slot) const {
   const bool is_first = !gang.start_body.empty() && starts(gang.info, slot);
   if (is_first) return start_answer(gang);
+  // Everybody who waits is looked at again at each join: of a gang that gathers that costs nothing.
+  if (!gang.has_started) return std::nullopt;
   std::vector<JoinPeer> peers;
   bool has_member = false;
   for (const auto& [other, worker] : gang.workers) {
@@ -459,7 +461,7 @@ std::optional<http::Response> EndpointHandler::answer_join(const Gang& gang, int
     has_member |= worker.trains || (!gang.start_body.empty() && starts(gang.info, other));
   }
   // Others that want to be let in cannot let anybody in.
-  if (!gang.has_started || !has_member) return std::nullopt;
+  if (!has_member) return std::nullopt;
   const bool checks_data = gang.info.checking_slots.contains(slot);
   return http::Response{.body = build_join_body(gang.info, std::move(peers), true, checks_data),
                         .headers = {}};
