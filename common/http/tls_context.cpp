@@ -23,6 +23,8 @@ Status restrict(asio::ssl::context& context) {
   SSL_CTX* const native = context.native_handle();
   SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
   SSL_CTX_set_session_cache_mode(native, SSL_SESS_CACHE_OFF);
+  // Whoever is connected and waits holds no buffers: 34 KiB each.
+  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
   if (SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION) != 1) {
     return Error(ErrorCode::kInternal, "OpenSSL refuses TLS 1.2 as the least version");
   }

@@ -20,7 +20,7 @@ constexpr std::size_t kMailboxCapacity = 4096;
 /// An exchange is mostly waiting: for the API server, and between the client library's threads.
 constexpr int kApplierThreads = 16;
 /// A burst leaves holes in the heap that only this gives back; it takes a few milliseconds.
-constexpr seconds kTrimEvery{30};
+constexpr seconds kTrimEvery{10};
 constexpr milliseconds kIdle{90'000};
 constexpr nanoseconds kLoopWaitMost = seconds(1);
 constexpr nanoseconds kLoopWaitLeast = milliseconds(1);
