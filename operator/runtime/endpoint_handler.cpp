@@ -364,7 +364,6 @@ void EndpointHandler::join(JoinRequest request, const Caller& caller,
       park(*gang, request.slot, respond, replies);
       try_start(*gang);
       release(*gang, replies, told);
-      note_waiting(*gang);
       if (worker->parked) {
         run_after_(kJoinHold, [this, job = gang->info.job, slot = request.slot,
                                id = worker->parked->id] { end_hold(job, slot, id); });
@@ -478,6 +477,7 @@ void EndpointHandler::release(Gang& gang, Replies& replies, Told& told) {
     if (std::exchange(worker.was_told, true)) continue;
     told.emplace_back(gang.info.job, slot);
   }
+  note_waiting(gang);
 }
 
 void EndpointHandler::send_back(Gang& gang, const http::Response& response, Replies& replies) {
@@ -539,7 +539,6 @@ void EndpointHandler::progress(const ProgressReport& report, const Caller& calle
       Gang& gang = gangs_.at(report.job);
       take_address(gang, gang.workers.at(report.slot), report);
       release(gang, replies, told);
-      note_waiting(gang);
     }
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
@@ -602,7 +601,6 @@ void EndpointHandler::set_gang(GangInfo gang) {
     send_back(gone, waiting(entry), replies);
     try_start(entry);
     release(entry, replies, told);
-    note_waiting(entry);
   }
   for (auto& [reply, response] : replies) reply(std::move(response));
   tell(told);

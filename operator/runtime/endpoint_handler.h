@@ -132,7 +132,8 @@ class EndpointHandler {
   http::Response start_answer(const Gang& gang) const;
   /// What a slot that has joined is answered now; nothing while it has to wait.
   std::optional<http::Response> answer_join(const Gang& gang, int slot) const;
-  /// Answers all parked joins of `gang` that need not wait any more. The lock is held.
+  /// Answers all parked joins of `gang` that need not wait any more, and notes whether some do. The
+  /// lock is held.
   void release(Gang& gang, Replies& replies, Told& told);
   /// After how long who has waited for the rest of `gang` is to ask again. The lock is held.
   milliseconds pause_of(const Gang& gang) const;

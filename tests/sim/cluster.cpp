@@ -33,6 +33,19 @@ void tell_step(ProgressReport& report, std::int64_t step) {
 
 }  // namespace
 
+kube::HttpRequest binding_request(const api::Pod& pod, const std::string& node) {
+  const Json binding{{"apiVersion", "v1"},
+                     {"kind", "Binding"},
+                     {"metadata", {{"name", pod.meta.name}}},
+                     {"target", {{"kind", "Node"}, {"name", node}}}};
+  kube::HttpRequest request;
+  request.method = "POST";
+  request.path = api::object_path(api::Kind::kPod, pod.meta.key()) + "/binding";
+  request.content_type = "application/json";
+  request.body = dump_json(binding);
+  return request;
+}
+
 Cluster::Cluster(std::uint64_t seed, bool drains, ManualClock& clock, embedded::ApiServer& server)
     : drains_(drains),
       taints_(Rng(seed ^ 1).below(2) == 0),
@@ -537,16 +550,7 @@ void Cluster::bind(const api::Pod& pod) {
     const int count = found == taken.end() ? 0 : found->second;
     const bool takes = state.exists && state.answers && !state.closed && !state.refuses;
     if (!takes || count >= node_cpus_) continue;
-    const Json binding{{"apiVersion", "v1"},
-                       {"kind", "Binding"},
-                       {"metadata", {{"name", pod.meta.name}}},
-                       {"target", {{"kind", "Node"}, {"name", name}}}};
-    kube::HttpRequest request;
-    request.method = "POST";
-    request.path = api::object_path(api::Kind::kPod, pod.meta.key()) + "/binding";
-    request.content_type = "application/json";
-    request.body = dump_json(binding);
-    (void)server_.send(request);
+    (void)server_.send(binding_request(pod, name));
     return;
   }
   refuse(pod);

@@ -29,6 +29,9 @@ inline constexpr int kNodeCpus = 4;
 inline constexpr const char* kDisk = "disk";
 inline constexpr const char* kDiskNode = "a";
 
+/// What a scheduler sends that gives a pod its node.
+kube::HttpRequest binding_request(const api::Pod& pod, const std::string& node);
+
 class Cluster {
  public:
   /// With `drains` there is more room, and a job that has nobody to spare.

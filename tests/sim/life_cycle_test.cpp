@@ -5,6 +5,7 @@
 
 #include "common/contract.h"
 #include "operator/core/words.h"
+#include "tests/sim/cluster.h"
 #include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
@@ -27,16 +28,7 @@ void set_suspend(World& world, const std::string& name, bool value) {
 }
 
 void bind_to(World& world, const api::Pod& pod, const char* node) {
-  const Json binding{{"apiVersion", "v1"},
-                     {"kind", "Binding"},
-                     {"metadata", {{"name", pod.meta.name}}},
-                     {"target", {{"kind", "Node"}, {"name", node}}}};
-  kube::HttpRequest request;
-  request.method = "POST";
-  request.path = api::object_path(api::Kind::kPod, pod.meta.key()) + "/binding";
-  request.content_type = "application/json";
-  request.body = dump_json(binding);
-  const auto answer = world.server.send(request);
+  const auto answer = world.server.send(sim::binding_request(pod, node));
   REQUIRE(answer.has_value());
   REQUIRE_MESSAGE(answer->code < 300, answer->body);
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "common/contract.h"
+#include "tests/sim/cluster.h"
 
 namespace muster::sim {
 namespace {
@@ -165,16 +166,7 @@ void World::bind_pod(const std::string& name) {
   const auto pod = api::parse_pod(*json);
   REQUIRE(pod.has_value());
   if (!pod->node_name.empty() || pod->required_node.empty()) return;
-  const Json binding{{"apiVersion", "v1"},
-                     {"kind", "Binding"},
-                     {"metadata", {{"name", name}}},
-                     {"target", {{"kind", "Node"}, {"name", pod->required_node}}}};
-  kube::HttpRequest request;
-  request.method = "POST";
-  request.path = api::object_path(api::Kind::kPod, pod->meta.key()) + "/binding";
-  request.content_type = "application/json";
-  request.body = dump_json(binding);
-  const auto answer = server.send(request);
+  const auto answer = server.send(binding_request(*pod, pod->required_node));
   REQUIRE(answer.has_value());
   REQUIRE_MESSAGE(answer->code < 300, answer->body);
 }
