@@ -648,12 +648,18 @@ NODES_TESTS = [["tests/cluster/nodes.py", "--operators-killed", "job_test"],
                ["tests/cluster/try_cluster_test.py"]]
 
 
+def step_images():
+    check("packages", run, ["scripts/install-deps", "--images"])
+    python_test("tests/chart/image_test.py", "--from-source", timeout=5400)
+
+
 def step_readme():
     check("README commands from a clean clone", run, [sys.executable, "tests/readme.py"], 3600)
 
 
 STEPS = {"style": step_style, "unit": step_unit, "clang": step_clang, "neon": step_neon, "asan": step_asan, "tsan": step_tsan,
          "fuzz": step_fuzz, "cuda": step_cuda, "clang-tidy": step_clang_tidy, "tsan-engine": step_tsan_engine,
+         "images": step_images,
          "cluster": step_cluster, "readme": step_readme, "nodes": step_nodes}
 
 
@@ -663,7 +669,7 @@ BESIDE_LAST = ("neon", "fuzz")
 BUILDS = {"unit": build_release, "clang": build_clang, "neon": build_neon, "asan": build_asan, "tsan": build_tsan,
           "cluster": kubernetes_programs}
 # Long, and for those who change what it looks at; --only names it.
-LEFT_OUT = ("clang-tidy", "tsan-engine")
+LEFT_OUT = ("clang-tidy", "tsan-engine", "images")
 
 
 def take(name):

@@ -2,6 +2,7 @@
 """The images as docker/build makes them from programs that are built already (size, settings, contents, digests), and which it takes.
 
     tests/chart/image_test.py [--binaries DIR]     default build/release/bin
+    tests/chart/image_test.py --from-source        those that it compiles in an image of their own, instead: some ten minutes
 """
 
 import hashlib
@@ -9,10 +10,12 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -20,6 +23,9 @@ BINARIES = os.path.join(ROOT, "build/release/bin")
 # By name the program in it. That for GPUs is made of the same worker here, which has no kernels for them.
 IMAGES = {"muster-operator": "muster-operator", "muster-worker": "muster-worker", "muster-worker-cuda": "muster-worker"}
 IMAGE_BYTES_MAX = 60 * 1000 * 1000
+# Its image of Debian with the compilers is kept there.
+FROM_SOURCE = os.path.join(ROOT, "build/images-from-source")
+FROM_SOURCE_SECONDS = 3600
 DATA = "usr/share/muster/data"
 DRIVER = "libcuda.so.1"
 # What NVIDIA's driver asks the C library for.
@@ -72,19 +78,30 @@ def run_inside(root, *command, env=None):
     return done.stdout
 
 
-def build(directory, *arguments):
-    command = [os.path.join(ROOT, "docker/build"), "--binaries", BINARIES, "--output", directory, *arguments]
+def build(directory, *arguments, timeout=600):
+    command = [os.path.join(ROOT, "docker/build"), "--output", directory, *arguments]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, timeout=600, check=False)
+                          text=True, timeout=timeout, check=False)
     if done.returncode != 0:
         raise AssertionError(done.stdout)
     return done.stdout
 
 
+def images_of(directory, names):
+    return {name: Image(os.path.join(directory, f"{name}.tar")) for name in names}
+
+
 def build_all(directory):
     """The images of the output directory, by name."""
-    print(build(directory) + build(directory, "--image", "muster-worker-cuda"), end="")
-    return {name: Image(os.path.join(directory, f"{name}.tar")) for name in IMAGES}
+    packed = ["--binaries", BINARIES]
+    print(build(directory, *packed) + build(directory, *packed, "--image", "muster-worker-cuda"), end="")
+    return images_of(directory, IMAGES)
+
+
+def needs_root_and_buildah():
+    if os.getuid() != 0 or shutil.which("buildah") is None:
+        print("skipped: images were not built: that needs root and buildah")
+        raise unittest.SkipTest("needs root and buildah")
 
 
 def make_driver(directory):
@@ -154,29 +171,36 @@ done
         self.assertEqual(self.taken("--binaries", "mine"), ["mine", "mine"])
         self.assertFalse(os.path.exists(os.path.join(self.tree, "build/release")))
 
+    def test_what_is_killed_leaves_no_compiler(self):
+        if os.getuid() != 0:
+            raise unittest.SkipTest("needs root")
+        compiles = os.path.join(self.tree, "compiles")
+        self.put("tools/buildah", f"""#!/bin/sh
+for word; do [ "$word" != build ] || exec flock {compiles} sh -c 'echo yes > {compiles}; exec sleep 600'; done
+""")
+        self.put("build/images/debian-12-build.tar", "here\n")
+        building = subprocess.Popen([os.path.join(self.tree, "docker/build"), "--from-source"], stdin=subprocess.DEVNULL,
+                                    env={**os.environ, "PATH": f"{self.tree}/tools:{os.environ['PATH']}"},
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(building.wait)
+        self.addCleanup(building.kill)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(compiles) or not os.path.getsize(compiles):
+            self.assertIsNone(building.poll(), "docker/build ended before it compiled")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        building.send_signal(signal.SIGKILL)
+        with open(compiles, encoding="utf-8") as file:
+            subprocess.run(["flock", "--timeout", "60", str(file.fileno())], pass_fds=[file.fileno()], check=True, timeout=120)
+
     def test_what_is_pushed_is_named_with_the_digest_that_the_registry_has_of_it(self):
         said = self.build("--push", "registry.example.com/team").splitlines()
         for program in ("operator", "worker"):
             self.assertIn(f"registry.example.com/team/muster-{program}:0.1.0@sha256:registry-{program}:0.1.0", said)
 
 
-class ImageTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        if os.getuid() != 0 or shutil.which("buildah") is None:
-            print("skipped: images were not built: that needs root and buildah")
-            raise unittest.SkipTest("needs root and buildah")
-        cls.directory = tempfile.mkdtemp(prefix="muster-images-")
-        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
-        cls.images = build_all(cls.directory)
-
-    def test_nothing_is_left_of_the_building(self):
-        self.assertEqual(sorted(os.listdir(self.directory)), sorted(f"{name}.tar" for name in IMAGES))
-
-    def test_building_again_gives_the_same_digests(self):
-        with tempfile.TemporaryDirectory() as again:
-            for name, image in build_all(again).items():
-                self.assertEqual(image.digest, self.images[name].digest)
+class Contents:
+    """What holds of all images, however they were made: `images` has them by name."""
 
     def test_settings_are_those_of_a_careful_pod(self):
         for name, image in self.images.items():
@@ -230,6 +254,34 @@ class ImageTest(unittest.TestCase):
                 with open(os.path.join(ROOT, "examples/data", name), "rb") as original:
                     self.assertEqual(archive.extractfile(name).read(), original.read())
 
+
+class FromSourceTest(Contents, unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        needs_root_and_buildah()
+        print(build(FROM_SOURCE, "--from-source", timeout=FROM_SOURCE_SECONDS), end="")
+        cls.images = images_of(FROM_SOURCE, ["muster-operator", "muster-worker"])
+
+    def test_nothing_is_left_of_the_building_but_the_image_with_the_compilers(self):
+        self.assertEqual(sorted(os.listdir(FROM_SOURCE)), ["debian-12-build.tar", "muster-operator.tar", "muster-worker.tar"])
+
+
+class ImageTest(Contents, unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        needs_root_and_buildah()
+        cls.directory = tempfile.mkdtemp(prefix="muster-images-")
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        cls.images = build_all(cls.directory)
+
+    def test_nothing_is_left_of_the_building(self):
+        self.assertEqual(sorted(os.listdir(self.directory)), sorted(f"{name}.tar" for name in IMAGES))
+
+    def test_building_again_gives_the_same_digests(self):
+        with tempfile.TemporaryDirectory() as again:
+            for name, image in build_all(again).items():
+                self.assertEqual(image.digest, self.images[name].digest)
+
     def test_the_worker_for_gpus_can_load_a_driver_wherever_nodes_mount_it(self):
         """CUDA's runtime, which is within the worker, opens it when the worker runs; nothing else of the node is mounted."""
         image = self.images["muster-worker-cuda"]
@@ -257,4 +309,8 @@ if __name__ == "__main__":
         at = sys.argv.index("--binaries")
         BINARIES = os.path.abspath(sys.argv[at + 1])
         del sys.argv[at:at + 2]
+    if "--from-source" in sys.argv:
+        sys.argv[sys.argv.index("--from-source")] = "FromSourceTest"
+        unittest.main()
+    del FromSourceTest
     unittest.main()
