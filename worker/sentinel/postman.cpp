@@ -230,7 +230,8 @@ void Postman::report_until_finished() {
   const milliseconds backoff_first = std::max(options_.report_interval, options_.backoff_first);
   milliseconds backoff = backoff_first;
   MonoTime next_report = options_.clock->mono_now();
-  MonoTime next_again = next_report;
+  MonoTime next_again = next_report, next_word = next_report;
+  bool has_told_membership = false;
   while (true) {
     std::optional<ProgressReport> report;
     std::optional<WitnessRequest> question;
@@ -238,7 +239,11 @@ void Postman::report_until_finished() {
     bool is_last = false;
     {
       std::unique_lock lock(mutex_);
-      const auto due = [&] { return was_refused_ ? next_again : next_report; };
+      const auto due = [&] {
+        if (was_refused_) return next_again;
+        const bool is_word = !has_told_membership && unsent_->membership_epoch > 0;
+        return is_word ? next_word : next_report;
+      };
       // An hour is as good as for ever, and keeps the rule that every wait ends.
       const nanoseconds pause =
           unsent_ ? due() - options_.clock->mono_now() : nanoseconds(std::chrono::hours(1));
@@ -258,8 +263,10 @@ void Postman::report_until_finished() {
     if (!report) continue;
     const auto pause = send_report(*report, number);
     const MonoTime now = options_.clock->mono_now();
+    next_word = now + pause.value_or(milliseconds(0));
     next_report = now + std::max(pause.value_or(milliseconds(0)), options_.report_interval);
     if (pause) {
+      has_told_membership |= report->membership_epoch > 0;
       backoff = backoff_first;
     } else if (!is_last) {
       const auto most = static_cast<std::uint64_t>(backoff.count());

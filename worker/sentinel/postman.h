@@ -59,7 +59,9 @@ class Postman {
   std::optional<Result<Joined>> take_joined();
 
   /// The newest report; an older one that was not taken yet is dropped. It is sent until it is
-  /// taken, ever more rarely. `number` comes back through told() once it has arrived.
+  /// taken, ever more rarely. `number` comes back through told() once it has arrived. The first one
+  /// of a membership does not wait for the interval: before it is known that a gang trains, a death
+  /// starts all of it anew.
   void set_report(const ProgressReport& report, std::uint64_t number = 0);
   /// The number of the newest report that has arrived, 0 before.
   std::uint64_t told() const;

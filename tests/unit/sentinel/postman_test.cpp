@@ -274,6 +274,16 @@ bool wait_for_told(const Postman& postman, std::uint64_t number) {
   return postman.told() >= number;
 }
 
+/// Each answer of the witness is a turn in which a report that is due would go.
+void take_turns(Postman& postman) {
+  for (int i = 0; i < 20; ++i) {
+    postman.ask_witness({});
+    pollfd said{postman.event_fd(), POLLIN, 0};
+    REQUIRE(poll(&said, 1, 30'000) == 1);
+    (void)postman.take_witness_answer();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a report that was not taken comes again, with all it says, until it is taken") {
@@ -296,6 +306,40 @@ TEST_CASE("a report that was not taken comes again, with all it says, until it i
   postman.finish(seconds(30));
   CHECK(posts == 4);
   CHECK(last_step == 7);
+}
+
+TEST_CASE("that a membership trains is told at once, unless the endpoint asks for fewer reports") {
+  for (const int asked : {0, 3'600'000}) {
+    CAPTURE(asked);
+    std::atomic<int> reports = 0;
+    PostWorld world([&](const http::Request& request, const http::Responder& respond) {
+      if (request.path == contract::kPathJoin) return respond(complete());
+      if (request.path == contract::kPathWitness) {
+        return respond({200, "application/json", dump_json(to_json(WitnessResponse{})), {}});
+      }
+      ++reports;
+      respond({200, "application/json", dump_json(to_json(ProgressResponse{asked})), {}});
+    });
+    PostmanOptions options = world.options();
+    options.report_interval = seconds(3'600);
+    Postman postman(options);
+    REQUIRE(wait_for_join(postman));
+    ProgressReport report;
+    postman.set_report(report, 1);
+    REQUIRE(wait_for_told(postman, 1));
+    report.membership_epoch = 2;
+    postman.set_report(report, 2);
+    if (asked == 0) {
+      REQUIRE(wait_for_told(postman, 2));
+      // It is known now, so another one has time.
+      report.membership_epoch = 3;
+      postman.set_report(report, 3);
+    }
+    take_turns(postman);
+    CHECK(reports == (asked == 0 ? 2 : 1));
+    postman.finish(seconds(30));
+    CHECK(postman.told() == (asked == 0 ? 3 : 2));
+  }
 }
 
 TEST_CASE("a newer report is sent in place of one that was not taken") {
@@ -374,13 +418,7 @@ TEST_CASE("who has many workers hears of each as rarely as it asks for, but a qu
   postman.set_report({}, 1);
   while (postman.told() < 1) std::this_thread::yield();
   postman.set_report({}, 2);
-  // Each answer is a turn in which a report that is due would go.
-  for (int i = 0; i < 20; ++i) {
-    postman.ask_witness({});
-    pollfd said{postman.event_fd(), POLLIN, 0};
-    REQUIRE(poll(&said, 1, 30'000) == 1);
-    (void)postman.take_witness_answer();
-  }
+  take_turns(postman);
   CHECK(reports == 1);
   postman.finish(seconds(30));
   CHECK(postman.told() == 2);
