@@ -310,6 +310,7 @@ def step_style():
     check("tidy self-test", run, [sys.executable, "tests/tidy/tidy_test.py"])
     check("what a failing test says", run, [sys.executable, "tests/all_test.py"])
     check("public traces", run, [sys.executable, "tests/bench/traces_test.py"])
+    check("rules of the definitions and their cases", run, [sys.executable, "tests/cluster/refusals_rules_test.py"])
 
 
 def for_asan_alone():

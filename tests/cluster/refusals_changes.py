@@ -39,7 +39,7 @@ def trained():
             row("the data", {"training": {"data": {"test": IDX}}}, "spec", LATER),
             row("restart", {"restart": {"maxRestarts": 9}}, "spec", LATER),
             row("scheduling", {"scheduling": "Unplaced"}, "spec", LATER)]
-    rows += [row(f"{what} of workers", {"worker": patch}, "spec", LATER) for what, patch in (
+    rows += [row(f"{what} of workers", {"worker": patch}, "spec.worker", LATER) for what, patch in (
         ("another image", {"image": "b"}), ("no image", {"image": None}), ("the processor", {"resources": {"cpu": "2"}}),
         ("a variable", {"env": [{"name": "A"}]}),
         ("all variables of a Secret", {"envFrom": [{"secretRef": {"name": "s"}}]}), ("places", {"nodeSelector": {"a": "b"}}),
@@ -62,6 +62,22 @@ def trained():
              row("the queue, the class and the deadlines", {"queueName": "q", "priorityClassName": "high",
                                                             "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 0})]
     return rows
+
+
+def ahead():
+    """Case 26: a job that went ahead of the first of its queue, because it is over by then, keeps to its word."""
+    body = job("ahead", spec={"activeDeadlineSeconds": 60})
+    status = {**STARTED, "wentAhead": True, "placement": [{"slot": 0, "attempt": 0, "node": "n"}]}
+
+    def row(what, seconds, *words, status=status):
+        return Change(26, what, body, {"activeDeadlineSeconds": seconds}, words, status)
+
+    lowered = ["spec.activeDeadlineSeconds", "can only be lowered"]
+    return [row("more time for one that went ahead", 61, *lowered),
+            row("all time for one that went ahead", None, *lowered),
+            row("less time for one that went ahead", 59),
+            row("more time for one that waited for its turn", 61, status={**status, "wentAhead": False}),
+            row("more time for one that has no places any more", 61, status={**status, "placement": []})]
 
 
 def ranges():
@@ -110,9 +126,9 @@ def ended():
     body = job("ended")
     rows = []
     for kind, status in OVER.items():
-        rows += [Change(28, f"another image of one that is {kind}", body, {"worker": {"image": "b"}}, ["spec", LATER], status),
+        rows += [Change(28, f"another image of one that is {kind}", body, {"worker": {"image": "b"}}, ["spec.worker", LATER], status),
                  Change(28, f"one that is {kind} suspended", body, SUSPENDED, [], status)]
     return rows
 
 
-CHANGES = [*trained(), *ranges(), *split(), *ended()]
+CHANGES = [*trained(), *ahead(), *ranges(), *split(), *ended()]

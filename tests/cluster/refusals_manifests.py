@@ -1,6 +1,7 @@
 """Manifests that must not be taken, as a table: what is wrong, what the API server answers, and with which words.
 
-The numbers are those of the list of bad input in issue 4: 30 cases, each with all its variants.
+The numbers are those of the list of bad input in issue 4: 30 cases, each with all its variants. Each rule of the schemas
+(x-kubernetes-validations) has a case here, or one of a change in refusals_changes.py: refusals_rules_test.py.
 """
 
 import collections
@@ -10,7 +11,7 @@ from refusals_world import job, training
 
 # body: an object, or a JSON text where an object cannot say it (then `yaml` is the same as YAML). `words`: all of them
 # stand in the refusal; the first names the field. `ignored`: the answer without strict field validation, when it is
-# another: 201 means that the field is dropped.
+# another: 201 means that the field is dropped. `number`: 0 where the list of issue 4 has none.
 Case = collections.namedtuple("Case", "number what body words code ignored yaml", defaults=(422, None, None))
 
 COUNT = "spec.worker.count"
@@ -18,6 +19,7 @@ CPU, MEMORY = "spec.worker.resources.cpu", "spec.worker.resources.memory"
 QUANTITY = "should match"
 LEAST = "greater than or equal to"
 MOST = "less than or equal to"
+SIZES = "must be from 1Mi to 64Ti"
 MIB = 1 << 20
 DISK = {"name": "v", "emptyDir": {}}
 DIGEST = "@sha256:" + "0" * 64
@@ -57,13 +59,15 @@ def fields():
     twice = ("apiVersion: muster.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\n"
              "spec:\n  worker:\n    command: [a]\n    count: 1\n    count: 2\n")
     rows.append(Case(4, "a key twice", text, ["count"], 400, 201, twice))
-    program = "worker.command or worker.image"
+    program = "must have training (the built-in engine)"
     rows += [Case(5, "an empty spec", with_spec({}), ["spec: ", program]),
              Case(5, "spec is null", with_spec(None), ["spec: Required value"]),
              Case(5, "no spec", {key: value for key, value in job().items() if key != "spec"}, ["spec: Required value"]),
              Case(5, "neither image, command nor training", with_spec({"worker": {"count": 1}}), ["spec: ", program]),
-             Case(5, "command and training", training(worker={"command": ["a"]}), ["spec: ", "worker.command"]),
-             Case(5, "training in the nodes' network", training(worker={"hostNetwork": True}), ["spec: ", "worker.hostNetwork"])]
+             Case(5, "command and training", training(worker={"command": ["a"]}),
+                  ["spec: ", "worker.command and worker.args must be left out"]),
+             Case(5, "training in the nodes' network", training(worker={"hostNetwork": True}),
+                  ["spec: ", "worker.hostNetwork must be left out"])]
     return rows
 
 
@@ -90,8 +94,11 @@ def resources():
                       [field, QUANTITY]) for field in (CPU, MEMORY)]
     rows += [Case(8, f"cpu {value!r}", job(resources={"cpu": value}), [CPU, "must be from 1m to 1024"])
              for value in (0, "0", "1025", "0.5m", -1)]
-    rows += [Case(8, f"memory {value!r}", job(resources={"memory": value}), [MEMORY, "must be from 1Mi to 64Ti"])
-             for value in (0, "0", "64Pi", "1", "1023Ki")]
+    rows += [Case(8, f"{name} {value!r}", job(resources={name: value}), [f"spec.worker.resources.{name}", SIZES])
+             for name in ("memory", "ephemeralStorage") for value in (0, "0", "64Pi", "1", "1023Ki")]
+    rows += [Case(8, f"shared memory of {value}", job(shmSize=value), ["spec.worker.shmSize", SIZES]) for value in ("1023Ki", "65Ti")]
+    rows += [Case(8, f"an emptyDir of {value}", job(volumes=[{"name": "v", "emptyDir": {"sizeLimit": value}}]),
+                  ["spec.worker.volumes[0].emptyDir.sizeLimit", SIZES]) for value in ("1023Ki", "65Ti")]
     # Without quotes in YAML, 1e99 is a number.
     rows += [Case(8, f"{name} {value}", job(resources={name: value}), [field])
              for name, field in (("cpu", CPU), ("memory", MEMORY)) for value in ("1e99", "1e-9")]
@@ -112,8 +119,10 @@ def resources():
                   ["spec.worker.resources.gpuResource", "must be a device plugin's name"])
              for value in ("kubernetes.io/batch-cpu", "pods.kubernetes.io/x", "requests.a.com/gpu")]
     devices = "spec.worker.resources.devices"
-    rows += [Case(9, f"device {value[:16]!r}", job(resources={"devices": {value: 1}}), [devices])
-             for value in ["cpu", "hugepages-2Mi", "requests.a.com/gpu", "kubernetes.io/batch-cpu"] + names]
+    rows += [Case(9, f"device {value[:16]!r}", job(resources={"devices": {value: 1}}), [devices, "every resource must be a name"])
+             for value in ["hugepages-2Mi"] + names]
+    rows += [Case(9, f"device {value}", job(resources={"devices": {value: 1}}), [devices, "must be device plugins' names"])
+             for value in ("requests.a.com/gpu", "kubernetes.io/batch-cpu")]
     rows += [Case(9, f"{amount!r} of a device", job(resources={"devices": {"rdma/hca": amount}}), [devices])
              for amount in (0, -1, 1025, "1", 0.5)]
     rows += [Case(9, "17 kinds of devices", job(resources={"devices": {f"a.com/d{i}": 1 for i in range(17)}}), [devices]),
@@ -175,6 +184,10 @@ def ranges():
                  ["spec.training.parallelism.mode", "Unsupported value"]),
             Case(16, "more workers than logical ranks", training(worker={"count": 3}, logicalRanks=2),
                  ["spec: ", "training.logicalRanks is fewer"]),
+            Case(16, "workers that are no whole copies", training(worker={"count": 3}, parallelism={"pipeline": 2}),
+                 ["spec: ", "training.parallelism: tensor x pipeline must divide"]),
+            Case(16, "at least half a copy", training(worker={"count": 4, "min": 1}, parallelism={"tensor": 2}),
+                 ["spec: ", "training.parallelism: tensor x pipeline must divide"]),
             Case(16, "more workers than a view has room for",
                  training(worker={"max": 568}, logicalRanks=1024, batchSize=1024),
                  ["spec: ", "worker.max must, with training, be at most 59000"]),
@@ -219,6 +232,11 @@ def taken_from():
     return rows + [Case(19, "variables of 17 places", job(envFrom=[secret] * 17), [at, "at most 16 items"])]
 
 
+POD_NAME = {"fieldRef": {"fieldPath": "metadata.name"}}
+SECRET_KEY = {"secretKeyRef": {"name": "s", "key": "k"}}
+LEFT_OUT = "value must be left out when valueFrom is set"
+
+
 def before_the_worker():
     """Containers that run before the worker's."""
     at, words = "spec.worker.initContainers", "at most the worker's"
@@ -238,23 +256,42 @@ def before_the_worker():
             row("one of Muster's own", "[0].name", "must not be worker", name="muster-token"),
             row("a name that is none", "[0].name", name="A_"),
             row("a bad image", "[0].image", image="A b"),
-            row("a directory that is none", "[0].workingDir", workingDir="a/../b"),
+            row("an image of 300 characters", "[0].image", "at most 255", image="a" * 300),
+            row("a command without a program", "[0].command", "must name a program", command=[""]),
+            row("a directory that is none", "[0].workingDir", "as a part", workingDir="/a/../b"),
+            row("a value beside its source", "[0].env[0]", LEFT_OUT, env=[{"name": "A", "value": "1", "valueFrom": POD_NAME}]),
+            row("a value from two places", "[0].env[0].valueFrom", "exactly one of",
+                env=[{"name": "A", "valueFrom": {**SECRET_KEY, **POD_NAME}}]),
+            row("variables from two places", "[0].envFrom[0]", "exactly one of",
+                envFrom=[{**secret, "configMapRef": {"name": "c"}}]),
             row("a reserved variable", "[0].env[0]", "closed to jobs", env=[{"name": "MUSTER_SLOT", "value": "1"}]),
             row("a closed mount", "[0].volumeMounts[0].mountPath", "must not be in /proc",
                 more={"volumes": [DISK]}, volumeMounts=[{"name": "v", "mountPath": "/proc/1"}]),
+            row("a mount that leaves its place", "[0].volumeMounts[0].mountPath", "as a part",
+                more={"volumes": [DISK]}, volumeMounts=[{"name": "v", "mountPath": "/a/../b"}]),
+            row("a path out of the volume", "[0].volumeMounts[0].subPath", 'must not contain ".."',
+                more={"volumes": [DISK]}, volumeMounts=[{"name": "v", "mountPath": "/d", "subPath": "a/../.."}]),
             row("more GPUs than the worker's", ": ", words, resources={"gpus": 1}),
             row("another device", ": ", words, resources={"devices": {"rdma/hca": 1}}),
+            # Which the worker cannot have either, so that there is one more reason to refuse them.
+            row("a device without a domain", "[0].resources.devices", "every resource must be a name", resources={"devices": {"hca": 1}}),
+            row("a device of the cluster's own", "[0].resources.devices", "must be device plugins' names",
+                resources={"devices": {"kubernetes.io/batch-cpu": 1}}),
             row("variables of no prefix for GPUs", "[0]", "NVIDIA_VISIBLE_DEVICES", more={"resources": {"gpus": 1}},
                 resources={"gpus": 1}, envFrom=[secret]),
-            row("too many processors", "[0].resources.cpu", "must be from 1m to 1024", resources={"cpu": "1025"})]
+            row("too many processors", "[0].resources.cpu", "must be from 1m to 1024", resources={"cpu": "1025"}),
+            *(row(f"{value} of {name}", f"[0].resources.{name}", SIZES, resources={name: value})
+              for name in ("memory", "ephemeralStorage") for value in ("1023Ki", "65Ti"))]
     rows += [Case(19, "before the worker nothing", job(initContainers=[{"name": "i"}]), [at + "[0]", "command is required"]),
              Case(19, "before the worker one twice", job(initContainers=[one, one]), [at + "[1]", "Duplicate value"]),
              Case(19, "before the worker nine", job(initContainers=[{**one, "name": f"i{n}"} for n in range(9)]),
                   [at, "at most 8 items"]),
              Case(20, "before the worker a mount without its volume", job(initContainers=[
-                 {**one, "volumeMounts": [{"name": "v", "mountPath": "/d"}]}]), ["spec.worker: ", "must name one of volumes"]),
+                 {**one, "volumeMounts": [{"name": "v", "mountPath": "/d"}]}]),
+                  ["spec.worker: ", "every initContainers[].volumeMounts[].name must name one of volumes"]),
              Case(20, "before the worker a mount at /dev/shm", job(volumes=[DISK], shmSize="1Gi", initContainers=[
-                 {**one, "volumeMounts": [{"name": "v", "mountPath": "/dev/shm"}]}]), ["spec.worker: ", "shmSize"])]
+                 {**one, "volumeMounts": [{"name": "v", "mountPath": "/dev/shm"}]}]),
+                  ["spec.worker: ", "shmSize and a volumeMount of initContainers"])]
     return rows
 
 
@@ -263,16 +300,19 @@ def places():
                  ["spec.worker.env[0].name"]) for value in ("A=B", "A B", "", "1A", "A\n", "A\0", "Ä", "A" * 257)]
     rows += [Case(19, f"the variable {value}", job(env=[{"name": value, "value": "1"}]),
                   ["spec.worker.env[0]", "is set by Muster or closed to jobs"]) for value in RESERVED]
-    rows.append(Case(19, "a value from two places", job(env=[{"name": "A", "valueFrom": {
-        "secretKeyRef": {"name": "s", "key": "k"}, "fieldRef": {"fieldPath": "metadata.name"}}}]),
-                     ["spec.worker.env[0].valueFrom", "exactly one of"]))
+    rows += [Case(19, "a value from two places", job(env=[{"name": "A", "valueFrom": {**SECRET_KEY, **POD_NAME}}]),
+                  ["spec.worker.env[0].valueFrom", "exactly one of"]),
+             Case(19, "a value beside its source", job(env=[{"name": "A", "value": "1", "valueFrom": POD_NAME}]),
+                  ["spec.worker.env[0]", LEFT_OUT])]
     rows.append(Case(19, "a pod's field that is none", job(env=[{"name": "A", "valueFrom": {
         "fieldRef": {"fieldPath": "spec.containers"}}}]), ["spec.worker.env[0].valueFrom.fieldRef.fieldPath"]))
     rows += taken_from() + before_the_worker()
     at = "spec.worker.volumeMounts[0].mountPath"
+    parts = ("/a/..", "/a/../b", "/../b", "/a/./b", "/./proc", "/a/.")
     rows += [Case(20, f"a mount at {value[:16]!r}", job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": value}]),
-                  [at]) for value in ("", "d", "/", "a/b", "/a:b", "/a//b", "/a/", "/a b", "/a\nb", "/a\0", "/a\x1b[1m",
-                                      "/a/..", "/a/../b", "/../b", "/a/./b", "/./proc", "/a/.", "/" + "a" * 1024)]
+                  [at, *(["as a part"] if value in parts else [])])
+             for value in ("", "d", "/", "a/b", "/a:b", "/a//b", "/a/", "/a b", "/a\nb", "/a\0", "/a\x1b[1m", *parts,
+                           "/" + "a" * 1024)]
     rows += [Case(20, f"a mount at {value}", job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": value}]),
                   [at, "must not be in /proc"])
              for value in ("/proc", "/proc/1", "/sys", "/dev", "/dev/fd", "/var", "/run", "/var/run", "/var/run/secrets",
@@ -280,19 +320,50 @@ def places():
                            "/var/run/secrets/kubernetes.io/serviceaccount")]
     rows += [Case(20, f"a path in a volume {value!r}",
                   job(volumes=[DISK], volumeMounts=[{"name": "v", "mountPath": "/d", "subPath": value}]),
-                  ["spec.worker.volumeMounts[0].subPath"]) for value in ("", "/a", "..", "a/../..", "a:b", "a\0")]
+                  ["spec.worker.volumeMounts[0].subPath", *(['must not contain ".."'] if ".." in value else [])])
+             for value in ("", "/a", "..", "a/../..", "a:b", "a\0")]
     rows += [Case(20, f"a file of a ConfigMap {value!r}",
                   job(volumes=[{"name": "v", "configMap": {"name": "c", "items": [{"key": "k", "path": value}]}}]),
                   ["spec.worker.volumes[0].configMap.items[0].path"]) for value in ("", "/etc/a", "../a", "a/..", "a\0")]
     rows += [Case(20, "a mount without its volume", job(volumeMounts=[{"name": "v", "mountPath": "/d"}]),
-                  ["spec.worker: ", "must name one of volumes"]),
+                  ["spec.worker: ", "every volumeMounts[].name must name one of volumes"]),
              Case(20, "a volume of Muster's name", job(volumes=[{"name": "muster-token", "emptyDir": {}}]),
                   ["spec.worker.volumes[0].name", 'must not start with "muster-"']),
              Case(20, "a volume from two places", job(volumes=[{**DISK, "secret": {"secretName": "s"}}]),
                   ["spec.worker.volumes[0]", "exactly one of"]),
              Case(20, "two owners of /dev/shm", job(volumes=[DISK], shmSize="1Gi", volumeMounts=[
-                 {"name": "v", "mountPath": "/dev/shm"}]), ["spec.worker: ", "shmSize"])]
+                 {"name": "v", "mountPath": "/dev/shm"}]), ["spec.worker: ", "shmSize and a volumeMount at /dev/shm"])]
     return rows
+
+
+def nodes():
+    """Which nodes the workers may stand on, and what they are given there."""
+    affinity, at = "requiredDuringSchedulingIgnoredDuringExecution", "spec.worker.affinity.nodeAffinity"
+    term, tolerations = f"{at}.{affinity}.nodeSelectorTerms[0]", "spec.worker.tolerations[0]"
+
+    def of_term(one):
+        return job(affinity={"nodeAffinity": {affinity: {"nodeSelectorTerms": [one]}}})
+
+    rows = [Case(11, f"nodes by the label {name[:16]!r}", job(nodeSelector={name: "b"}),
+                 ["spec.worker.nodeSelector", "every label must be a name"]) for name in ("a b", "", "/a", "a/b/c", "a" * 64)]
+    rows += [Case(11, f"a term with {what}", of_term(one), [term, "must have matchExpressions or matchFields"])
+             for what, one in (("nothing", {}), ("empty lists", {"matchExpressions": [], "matchFields": []}))]
+    exists, whole = "values are required, but must be left out", "must be one whole number"
+    rows += [Case(11, f"{operator} {values}", of_term({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}),
+                  [f"{term}.matchExpressions[0]", words])
+             for operator, values, words in (("Exists", ["b"], exists), ("In", [], exists), ("Gt", ["b"], whole),
+                                             ("Lt", ["1", "2"], whole))]
+    rows += [Case(11, f"a toleration {what}", job(tolerations=[one]), [tolerations, words]) for what, one, words in (
+        ("of no key", {"effect": "NoSchedule"}, "key is required unless operator is Exists"),
+        ("of a value that is not asked for", {"key": "a", "operator": "Exists", "value": "b"}, "value must be left out"),
+        ("for a time", {"key": "a", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5},
+         "tolerationSeconds needs effect NoExecute"))]
+    rows += [Case(18, "a port by its number", job(ports=[{"name": "80", "containerPort": 80}]),
+                  ["spec.worker.ports[0].name", "must have at least one letter"])]
+    both = {"resourceClaimName": "one", "resourceClaimTemplateName": "other"}
+    return rows + [Case(18, f"a claim {what}", job(resourceClaims=[{"name": "c", **one}]),
+                        ["spec.worker.resourceClaims[0]", "must have exactly one of"])
+                   for what, one in (("of nothing", {}), ("by its name and from a template", both))]
 
 
 def numbers():
@@ -312,12 +383,20 @@ def numbers():
                       [f"spec.training.checkpoint.{field}", f"{LEAST} 1"]) for value in (0, -1)]
         rows.append(Case(24, f"{field} 10^13", training(checkpoint={field: 10**13}),
                          [f"spec.training.checkpoint.{field}", MOST]))
-    for field, value in (("epochs", 0), ("batchSize", 63), ("logicalRanks", 12), ("seed", -1)):
-        words = [f"spec.training.{field}"] if field != "batchSize" else ["spec.training: ", "batchSize must be a multiple"]
-        rows.append(Case(24, f"{field} {value}", training(**{field: value}), words))
+    rows += [Case(24, f"{field} {value}", training(**{field: value}), [f"spec.training.{field}"])
+             for field, value in (("epochs", 0), ("seed", -1))]
+    rows += [Case(24, "logicalRanks 12", training(logicalRanks=12, batchSize=60),
+                  ["spec.training.logicalRanks", "must be a power of two"]),
+             Case(24, "batchSize 63", training(batchSize=63), ["spec.training: ", "batchSize must be a multiple"]),
+             Case(24, "fewer samples at once than a rank has", training(microBatchSize=3),
+                  ["spec.training: ", "microBatchSize must be at least"]),
+             Case(24, "epochs and steps", training(steps=5), ["spec.training: ", "must have exactly one of epochs and steps"]),
+             Case(24, "two copies of all of a state", training(buddies=2),
+                  ["spec.training: ", "buddies is for optimizerState: Sharded alone"])]
     for rate in ("0", "-1", "1001", "1e999", "NaN", "Inf", "0x1", "1,5", "", "0." + "1" * 40):
+        words = ["must be above 0 and at most 1000"] if rate in ("0", "1001") else []
         rows.append(Case(24, f"learning rate {rate[:8]!r}", training(optimizer={"sgd": {"learningRate": rate}}),
-                         ["spec.training.optimizer.sgd.learningRate"]))
+                         ["spec.training.optimizer.sgd.learningRate", *words]))
     rows.append(Case(24, "a learning rate without quotes", training(optimizer={"sgd": {"learningRate": 0.1}}),
                      ["spec.training.optimizer.sgd.learningRate", "of type string"]))
     return rows + optimizers()
@@ -329,7 +408,12 @@ def optimizers():
     one_of = [f"{at}: ", "must have exactly one of sgd or adamw"]
     rows = [Case(24, "no optimiser", training(optimizer={}), one_of),
             Case(24, "two optimisers", training(optimizer={"sgd": rate, "adamw": rate}), one_of),
-            Case(24, "AdamW without a learning rate", training(optimizer={"adamw": {}}), [f"{at}.adamw.learningRate"])]
+            Case(24, "AdamW without a learning rate", training(optimizer={"adamw": {}}), [f"{at}.adamw.learningRate"]),
+            Case(24, "momentum 1", training(optimizer={"sgd": {**rate, "momentum": "1"}}),
+                 [f"{at}.sgd.momentum", "must be from 0 to below 1"]),
+            Case(24, "a learning rate that ends above where it began",
+                 training(optimizer={"sgd": rate, "schedule": {"cosine": {"finalShare": "1.5"}}}),
+                 [f"{at}.schedule.cosine.finalShare", "must be from 0 to 1"])]
     for field, values, words in (("learningRate", ("0", "-1", "1001", "NaN", ""), ""),
                                  ("beta1", ("1", "0.9999991", "-0.1", "1e999"), "must be from 0 to 0.999999"),
                                  ("beta2", ("1", "0.9999991", "-0.1", "0x1"), "must be from 0 to 0.999999"),
@@ -341,8 +425,11 @@ def optimizers():
             rows.append(Case(24, f"{field} of AdamW {value!r}", training(optimizer={"adamw": {**rate, field: value}}),
                              [f"{at}.adamw.{field}", *([words] if is_decimal else [])]))
     norm = "spec.training.gradientClipping.maxNorm"
+    rows += [Case(24, f"clipping at {value!r}", training(gradientClipping={"maxNorm": value}), [norm, "must be from 1e-9 to 1e9"])
+             for value in ("0", "0.9e-9", "1.1e+9")]
+    # Without quotes in YAML, 1e10 is a number.
     rows += [Case(24, f"clipping at {value!r}", training(gradientClipping={"maxNorm": value}), [norm])
-             for value in ("0", "1e-10", "1e10", "-1", "Inf", "", 1)]
+             for value in ("1e-10", "1e10", "-1", "Inf", "", 1)]
     rows.append(Case(24, "clipping at nothing", training(gradientClipping={}), [norm, "Required value"]))
     return rows
 
@@ -361,8 +448,15 @@ def models():
                                 ("dropout", "1", "must be from 0 to below 1"), ("dropout", 0.5, "of type string")):
         rows.append(Case(24, f"{field} {value} of a cnn", training(model={"cnn": {**cnn, field: value}}),
                          [f"{at}.cnn.{field}", words]))
-    rows += [Case(24, f"dropout {value!r}", training(model={"mlp": {**mlp, "dropout": value}}), [f"{at}.mlp.dropout"])
-             for value in ("1.0", "-0.5", "half", "")]
+    rows += [Case(24, f"dropout {value!r}", training(model={"mlp": {**mlp, "dropout": value}}), [f"{at}.mlp.dropout", *words])
+             for value, *words in (("1.0", "must be from 0 to below 1"), ("-0.5",), ("half",), ("",))]
+    rows += [Case(24, f"tensor {tensor} of {what}", training(worker={"count": tensor}, parallelism={"tensor": tensor}, **fields),
+                  ["spec.training: ", f"parallelism.tensor must {words}"]) for what, tensor, fields, words in (
+                      ("a cnn", 2, {"model": {"cnn": cnn}}, "be 1, because the model is cnn"),
+                      ("four heads", 3, {"model": {"gpt": GPT}, "data": {"train": TEXT}}, "divide model.gpt.heads"),
+                      ("a layer of eight", 3, {}, "divide each of model.mlp.hidden"))]
+    rows.append(Case(24, "activations of an mlp that are computed again", training(activations="Recomputed"),
+                     ["spec.training: ", "activations: Recomputed is for a gpt alone"]))
     return rows
 
 
@@ -394,9 +488,11 @@ def gpts():
              Case(24, "images for a gpt", training(model={"gpt": GPT}), ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "a gpt tested with images", training(model={"gpt": GPT}, data={**data, "test": IDX}),
                   ["spec.training", f"{wanted} text or tokens"]),
-             Case(24, "text for an mlp", training(data=data), ["spec.training", f"{wanted} idx"]),
+             Case(24, "text for an mlp", training(data=data), ["spec.training", f"{wanted} idx, imageFolder or csv"]),
              Case(24, "an mlp tested with text", training(data={"train": IDX, "test": TEXT}),
-                  ["spec.training", f"{wanted} idx"]),
+                  ["spec.training", f"{wanted} idx, imageFolder or csv"]),
+             Case(24, "test data of two kinds", training(data={"train": IDX, "test": {**IDX, **TEXT}}),
+                  ["spec.training.data.test", both]),
              Case(24, "a table for a gpt", training(model={"gpt": GPT}, data={"train": TABLE}),
                   ["spec.training", f"{wanted} text or tokens"]),
              Case(24, "a table for a cnn", training(model={"cnn": {"channels": [8]}}, data={"train": TABLE}),
@@ -447,11 +543,15 @@ def shards():
                  [f"spec.training.{size}", f"{MOST} 1048576"]),
             Case(24, "no shard", job_of([]), [at]), Case(24, "257 shards", job_of(["a"] * 257), [at]),
             Case(24, "tokens for an mlp", training(data={"train": {"tokens": {"files": ["a"]}}}),
-                 ["spec.training", "data.train and data.test must be idx"]),
+                 ["spec.training", "data.train and data.test must be idx, imageFolder or csv"]),
             Case(24, "a pretrained mlp", training(pretrained={"directory": "a"}),
                  ["spec.training", "pretrained is for a gpt alone"]),
             Case(24, "a vocabulary of a text", training(model={"gpt": GPT}, data={"train": TEXT, "vocabulary": {"directory": "a"}}),
                  ["spec.training.data", "vocabulary is for tokens alone"]),
+            *(Case(25, f"{what} by a URL", job_of(["a"], **of_data), [f"spec.training.data.{field}", "must be a path, not a URL"])
+              for what, of_data, field in (
+                  ("a test's shard", {"test": {"tokens": {"files": ["s3://a/b"]}}}, "test.tokens.files[0]"),
+                  ("a vocabulary", {"vocabulary": {"directory": "hf://gpt2"}}, "vocabulary.directory"))),
             *(Case(25, f"pretrained at {value[:20]!r}",
                    training(model={"gpt": GPT}, data={"train": TEXT}, pretrained={"directory": value}),
                    ["spec.training.pretrained.directory", *words])
@@ -462,9 +562,11 @@ def shards():
 
 def addresses():
     at = "spec.training.checkpoint.path"
-    rows = [Case(25, f"checkpoints at {value[:20]!r}", training(checkpoint={"path": value}), [at])
+    closed = ("/a/../../b", "/./a", "/proc/1", "/dev/shm", "/sys", "/run/secrets/muster.dev")
+    rows = [Case(25, f"checkpoints at {value[:20]!r}", training(checkpoint={"path": value}),
+                 [at, *(["nor be in /proc, /sys or /dev"] if value in closed else [])])
             for value in ("", "ckpt", "s3://a/b", "file:///a", "https://u:p@h/x#f", "/a b", "/a\0b", "/a\nb", "/a\x1b[2J",
-                          "/" + "a" * 4096, "/a/../../b", "/./a", "/proc/1", "/dev/shm", "/sys", "/run/secrets/muster.dev")]
+                          "/" + "a" * 4096, *closed)]
     for field in ("images", "labels"):
         for value, words in (("", []), ("a\0b", []), ("a\nb", []), ("a\x1b[2J", []), ("a" * 4097, []),
                              ("s3://a/b", ["must be a path, not a URL"]),
@@ -474,6 +576,18 @@ def addresses():
             files = {"images": "a", "labels": "b", field: value}
             rows.append(Case(25, f"{field} {value[:20]!r}", training(data={"train": {"idx": files}}),
                              [f"spec.training.data.train.idx.{field}", *words]))
+    elsewhere, size = "must be a path, not a URL", "must have both height and width, or neither"
+    train = {"idx": IDX, "csv": TABLE, "imageFolder": PICTURES}
+    for kind, wrong, field, words in (("idx", {"images": "s3://a/b"}, ".images", elsewhere),
+                                      ("idx", {"labels": "s3://a/b"}, ".labels", elsewhere),
+                                      ("csv", {"file": "s3://a/b"}, ".file", elsewhere),
+                                      ("imageFolder", {"directory": "s3://a/b"}, ".directory", elsewhere),
+                                      ("imageFolder", {"height": 8}, "", size)):
+        rows.append(Case(25, f"a test's {kind} with {wrong}",
+                         training(data={"train": train[kind], "test": {kind: {**train[kind][kind], **wrong}}}),
+                         [f"spec.training.data.test.{kind}{field}", words]))
+    rows.append(Case(25, "a table by a URL", training(data={"train": {"csv": {"file": "s3://a/b", "label": "b"}}}),
+                     ["spec.training.data.train.csv.file", elsewhere]))
     return rows
 
 
@@ -498,8 +612,44 @@ def headers():
             Case(30, "no version", {key: value for key, value in job().items() if key != "apiVersion"}, ["ersion"], 400)]
 
 
-CASES = [*counts(), *fields(), *images(), *pulling(), *resources(), *names(), *texts(), *ranges(), *places(), *numbers(),
-         *models(), *gpts(), *shards(), *addresses(), *large(), *headers()]
+CASES = [*counts(), *fields(), *images(), *pulling(), *resources(), *names(), *texts(), *ranges(), *places(), *nodes(),
+         *numbers(), *models(), *gpts(), *shards(), *addresses(), *large(), *headers()]
+
+
+def cluster_wide(kind, spec, name="a"):
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def queues():
+    def row(what, field, words, cohort="a", **wrong):
+        quota = {"resources": [{"name": "cpu", "nominal": "4", **wrong}]}
+        return Case(0, what, cluster_wide("TrainingQueue", {**quota, **({"cohort": cohort} if cohort else {})}), [field, words])
+
+    rows = [row(f"a queue with {field} 2E", f"spec.resources[0].{field}", "must be from 0 to 1E", **{field: "2E"})
+            for field in ("nominal", "borrowingLimit", "lendingLimit")]
+    rows += [row(f"{field} without a cohort", "spec: ", "cohort: is required", cohort="", **{field: "1"})
+             for field in ("borrowingLimit", "lendingLimit")]
+    return rows + [Case(0, f"a queue of the name {name[:8]!r}", cluster_wide("TrainingQueue", {}, name),
+                        ["metadata.name", "must be at most 63 lower-case letters"]) for name in ("a.b", "a" * 64)]
+
+
+def topologies():
+    rack, decimal = {"name": "rack", "nodeLabel": "example.com/rack"}, "must be a decimal number above 0"
+
+    def row(what, levels, host, field, words):
+        return Case(0, what, cluster_wide("TopologyConfig", {"levels": levels, "host": host}), [field, words])
+
+    rows = [row("one label of two levels", [rack, {**rack, "name": "row"}], {}, "spec.levels", "is a label of a level already"),
+            row("a level that names the host", [{**rack, "name": "host"}], {}, "spec.levels[0].name", "must not name the host")]
+    for value in ("0", "1000001"):
+        rows.append(row(f"oversubscription {value}", [{**rack, "oversubscription": value}], {}, "spec.levels[0].oversubscription", decimal))
+        rows += [row(f"{field} {value}", [rack], {field: value}, f"spec.host.{field}", decimal)
+                 for field in ("gigabitsPerSecond", "localGigabitsPerSecond")]
+    return rows
+
+
+# Of the kinds that have no namespace; only an administrator writes them.
+CLUSTER_WIDE = [*queues(), *topologies()]
 
 UNICODE = "/data/\u00fcbung/\u6570\u636e/\U0001f9ea"
 

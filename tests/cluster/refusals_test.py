@@ -14,9 +14,9 @@ import yaml
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from refusals_attacks import Attacks  # noqa: E402,F401
 from refusals_changes import CHANGES  # noqa: E402
-from refusals_manifests import CASES, ELSEWHERE, TAKEN, WITHOUT_FIELD  # noqa: E402
+from refusals_manifests import CASES, CLUSTER_WIDE, ELSEWHERE, TAKEN, WITHOUT_FIELD  # noqa: E402
 from refusals_operator import BrokenWorld, Hostile, OnlyTheOperatorKnows  # noqa: E402,F401
-from refusals_world import MERGE, job, shared  # noqa: E402
+from refusals_world import API, CLUSTER_WIDE_KINDS, MERGE, job, shared  # noqa: E402
 
 WORLD = None
 DRY = "?dryRun=All&fieldValidation="
@@ -42,14 +42,17 @@ def forms(case):
 class Manifests(unittest.TestCase):
     def answers(self, case):
         """(content type, is strict, code, answer) of each way to send it."""
+        path, user = WORLD.jobs("team-a"), "alice"
+        if case in CLUSTER_WIDE:
+            path, user = f"{API}/{CLUSTER_WIDE_KINDS[case.body['kind']]}", "admin"
         for content_type, text in forms(case):
             for validation in ("Strict", "Ignore"):
-                code, answer = WORLD.call("POST", WORLD.jobs("team-a") + DRY + validation, text, "alice", content_type)
+                code, answer = WORLD.call("POST", path + DRY + validation, text, user, content_type)
                 yield content_type, validation == "Strict", code, answer
 
     def test_bad_manifests_are_refused_with_the_field_named(self):
         sent = 0
-        for case in CASES:
+        for case in [*CASES, *CLUSTER_WIDE]:
             for content_type, is_strict, code, answer in self.answers(case):
                 sent += 1
                 with self.subTest(number=case.number, what=case.what, type=content_type, strict=is_strict):
@@ -59,7 +62,7 @@ class Manifests(unittest.TestCase):
                         continue
                     for word in case.words:
                         self.assertIn(word, answer)
-        print(f"{len(CASES)} bad manifests, {sent} times sent")
+        print(f"{len(CASES) + len(CLUSTER_WIDE)} bad manifests, {sent} times sent")
 
     def test_what_is_dropped_without_strict_validation_is_not_stored(self):
         for case in CASES:

@@ -21,6 +21,7 @@ from processes import ClusterError, Daemon, wait_for
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 API = "/apis/muster.dev/v1alpha1"
+CLUSTER_WIDE_KINDS = {"TrainingQueue": "trainingqueues", "TopologyConfig": "topologyconfigs"}
 MERGE = "application/merge-patch+json"
 OPERATOR = "system:serviceaccount:muster:muster-operator"
 ANSWER_SECONDS = 60   # For what takes a second on an idle machine.
@@ -72,7 +73,8 @@ class World:
                 plane.user(person, [namespace])
                 plane.kubectl("create", "rolebinding", "edit", "-n", namespace, "--clusterrole=edit", f"--user={person}")
             self.helm("install", "muster", os.path.join(ROOT, "charts/muster"))
-            self.wait("the kind is served", lambda: self.call("GET", self.jobs("team-a"))[0] == 200)
+            for path in (self.jobs("team-a"), *(f"{API}/{kind}" for kind in CLUSTER_WIDE_KINDS.values())):
+                self.wait("the kind is served", lambda where=path: self.call("GET", where)[0] == 200)
             for person, namespace in (("alice", "team-a"), ("bob", "team-b")):
                 self.wait(f"{person} may edit jobs",
                           lambda who=person, where=namespace: self.call("GET", self.jobs(where), user=who)[0] == 200)

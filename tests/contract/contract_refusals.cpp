@@ -2,6 +2,7 @@
 // which every API server must say the same, with the same field.
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -63,6 +64,15 @@ TEST_CASE("a manifest that cannot be right is refused with its field, and one th
     const auto answer = call_text("POST", jobs_path(ns), row["text"].get<std::string>());
     check_verdict(row, answer);
     if (answer.code == 201) call("DELETE", jobs_path(ns, answer.meta("name")));
+  }
+}
+
+TEST_CASE("a queue or a topology that cannot be right is refused with its field") {
+  const auto rows = rows_with("kind");
+  REQUIRE(rows.size() >= 10);
+  for (const Json& row : rows) {
+    const std::string path = "/apis/muster.dev/v1alpha1/" + row["kind"].get<std::string>();
+    check_verdict(row, call("POST", path, row["body"]));
   }
 }
 
