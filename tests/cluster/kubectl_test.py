@@ -220,7 +220,8 @@ class Verbs(WithOperator):
 
     def test_describe_tells_of_a_failure_and_events_when_what_happened(self):
         name = self.make(small("told", {"suspend": True, "restart": {"policy": "Never"}}, count=2))
-        self.world.wait_condition("team-a", name, "Suspended", "True")
+        suspended = self.world.wait_condition("team-a", name, "Suspended", "True")
+        self.assertEqual(suspended["observedGeneration"], 1)
         wanted = ["Suspended", "GangScheduled", "Failed"]
 
         def happened():
@@ -248,6 +249,9 @@ class Verbs(WithOperator):
         ordered = self.kubectl("events", f"--for=tjob/{name}", "-o", 'jsonpath={range .items[*]}{.reason}{" "}{end}').split()
         self.assertEqual([reason for reason in ordered if reason in wanted], wanted)
         status = self.world.made("GET", self.world.jobs("team-a", name))["status"]
+        # All of them are about the spec that the job was resumed with.
+        generations = {one["type"]: one["observedGeneration"] for one in status["conditions"]}
+        self.assertEqual(generations, {**generations, "Suspended": 2, "Admitted": 2, "Running": 2, "Failed": 2})
         said = self.kubectl("describe", "tjob", name)
         for one in status["conditions"]:
             self.assertRegex(said, rf"Reason: +{one['reason']}\n +Status: +{one['status']}\n +Type: +{one['type']}\n")

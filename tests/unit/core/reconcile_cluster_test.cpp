@@ -556,6 +556,7 @@ TEST_CASE("an elastic program's gang starts again in the size wished for") {
   CHECK(status_of(plan).placement.empty());
   CHECK(status_of(plan).restarts == 0);
   CHECK(status_of(plan).observed_generation == 2);
+  CHECK(status_of(plan).condition("Running")->observed_generation == 2);
   CHECK(note_of(plan, "Resized") ==
         "spec.worker.count is 3 now; the gang of 2 starts again in that size (resize 1)");
   CHECK(status_of(plan).resizes == 1);

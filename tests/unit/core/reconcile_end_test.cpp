@@ -21,6 +21,8 @@ TEST_CASE("the status of an ended job follows changes of its spec") {
   job.edit().job.meta.generation = 2;
   const auto plan = job.plan();
   CHECK(status_of(plan).observed_generation == 2);
+  // What became of it was decided by the spec before.
+  CHECK(status_of(plan).condition("Complete")->observed_generation == 1);
   apply(job.edit(), plan);
   CHECK(job.snapshot().job.status.finished());
   for (const auto& word : words_of(job.plan())) CHECK(word != "status");
