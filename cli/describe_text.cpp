@@ -8,6 +8,7 @@
 #include "cli/progress_view.h"
 #include "cli/terminal_text.h"
 #include "common/contract.h"
+#include "operator/api/pod.h"
 
 namespace muster::cli {
 namespace {
@@ -263,7 +264,11 @@ void Page::write_last_words() {
   const api::FailureStatus& failure = *job_.status.failure;
   heading("Last failure");
   std::string text = "worker " + std::to_string(failure.slot);
-  if (failure.attempt >= 0) text += " (attempt " + std::to_string(failure.attempt) + ")";
+  if (failure.attempt >= 0) {
+    // By which its log is found where logs are kept: in the table above its replacement may stand.
+    text += " (attempt " + std::to_string(failure.attempt) + ", pod " +
+            api::pod_name(job_, failure.slot, failure.attempt) + ")";
+  }
   if (!failure.node.empty()) text += " on " + failure.node;
   if (!failure.container.empty()) text += ", in init container " + failure.container;
   text += failure.exit_code != 0 ? ", exit code " + std::to_string(failure.exit_code) : "";

@@ -20,7 +20,7 @@ import yaml
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from refusals_operator import WithOperator, small  # noqa: E402
-from refusals_world import ROOT  # noqa: E402
+from refusals_world import ROOT, operator_program  # noqa: E402
 
 SECONDS = 180   # The garbage collector learns of a new kind within a minute.
 CHILDREN = "pods,services,poddisruptionbudgets"
@@ -76,6 +76,14 @@ class Verbs(WithOperator):
         code, said = self.answer(*arguments, **rest)
         self.assertEqual(code, 0, said)
         return said
+
+    def muster(self, *arguments):
+        """What the tenant's `muster` says; it is built beside the operator."""
+        program = os.path.join(os.path.dirname(operator_program()), "muster")
+        done = subprocess.run(**{**self.command(), "args": [program, *arguments, "-n", "team-a"]}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, timeout=SECONDS, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
 
     def begin(self, *arguments):
         """A kubectl that goes on by itself, and the path of what it says."""
@@ -259,6 +267,8 @@ class Verbs(WithOperator):
         for words in (r"Failure:\n", r"Exit Code: +7\n", r"Log Tail: +the reason\n", rf"Node: +{status['failure']['node']}\n",
                       r"Slot: +1\n", r"Warning +Failed +\S+ +muster\.dev/operator +\S", r"Normal +GangScheduled "):
             self.assertRegex(said, words)
+        failed = rf"worker 1 \(attempt \d+, pod {pods[1]['metadata']['name']}\) on {status['failure']['node']}, exit code 7 "
+        self.assertRegex(self.muster("describe", name), r"Last failure\n +" + failed)
 
     def test_explain_knows_every_field_of_the_definition(self):
         with open(os.path.join(ROOT, "crds/trainingjob.yaml"), encoding="utf-8") as file:

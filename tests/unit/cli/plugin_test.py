@@ -310,7 +310,9 @@ class DescribeTest(PluginTest):
 
     def test_the_last_failure_is_told_with_its_own_node_and_not_its_replacements(self):
         failure = {"slot": 1, "exitCode": 137, "reason": "Signaled"}
-        for told, expected in [({"node": "node-7", "attempt": 0}, r"worker 1 \(attempt 0\) on node-7, exit code 137 \(Sign"),
+        # The pod's name is made of the job's uid, u-1.
+        for told, expected in [({"node": "node-7", "attempt": 0},
+                                r"worker 1 \(attempt 0, pod digits-i2jdq-1-0\) on node-7, exit code 137 \(Sign"),
                                ({}, r"worker 1, exit code 137 \(Signaled\)")]:
             self.rules = []
             self.answer("get trainingjobs", job(RUNNING, phase="Running", failure={**failure, **told}))
@@ -465,7 +467,8 @@ class LogsTest(PluginTest):
             for slot, phase in enumerate(["Pending", "Failed"]))))
         self.answer("events", items())
         told = " ".join(self.muster("describe", "digits").stdout.split())
-        self.assertIn("worker 1 (attempt 0), in init container fetch, exit code 7 (Error); its last words: | no such bucket", told)
+        self.assertIn("worker 1 (attempt 0, pod digits-i2jdq-1-0), in init container fetch, exit code 7 (Error); its last words: "
+                      "| no such bucket", told)
         self.assertIn("Look at the log of the container (spec.worker.initContainers, fetch): muster logs.", told)
         self.assertRegex(told, r"0 0 Init:fetch .*1 0 Init:Error")
         self.logs(0, (1, "fetching"), container="fetch")
