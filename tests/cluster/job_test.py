@@ -72,6 +72,7 @@ class JobTest(LongJobTest):
         self.start_long("told", steps=2 * LONG_STEPS)
         # With the second figure of its progress at the latest.
         wait_for("a step's time is predicted", lambda: "predictedStepMilliseconds" in self.status("told")["progress"], 60)
+        self.assertRegex(self.kubectl("get", "tjob", "told").splitlines()[1], r"^told +Running +2/2 +\d+ +\d\.\d+ +0 +\d+\w")
         row = self.muster("get", "told").splitlines()
         self.assertEqual(row[0].split(), ["NAME", "STATUS", "WORKERS", "STEP", "PROGRESS", "LOSS", "SPEED", "ETA",
                                           "RESTARTS", "AGE"])
