@@ -38,6 +38,14 @@ class JobFaults(LongJobTest):
         # Who leads anew knows from status when it was written last.
         self.assert_progress_is_seldom_written("headless")
         self.assert_no_warnings("headless")
+        self.assert_told_as_undisturbed("headless")
+
+    def assert_told_as_undisturbed(self, name):
+        """Of a job that has ended: that no failure and no restart is told, nor workers that came or went."""
+        text = self.muster("describe", name)
+        self.assertRegex(text, rf"^{name} in namespace team: Complete, ended \d+\w+ ago\n")
+        self.assertRegex(text, r"\n  .* It ended without a restart, in \d")
+        self.assertNotRegex(text, r"Last failure|Worker(Lost|Joined|Respawned)|Restarting|CheckpointRestored")
 
     def operator(self, name):
         return json.loads(self.cluster.plane.kubectl("-n", "muster", "get", "pod", name, "-o", "json"))
@@ -58,6 +66,7 @@ class JobFaults(LongJobTest):
         self.assertEqual(self.job("kubelet")["status"]["restarts"], 0)
         self.assertEqual(self.fetched_model("kubelet"), self.laptop_model())
         self.assert_no_warnings("kubelet")
+        self.assert_told_as_undisturbed("kubelet")
 
     def uid_of_slot(self, name, slot):
         return {pod["metadata"]["uid"] for pod in self.pods(name)
