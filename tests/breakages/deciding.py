@@ -370,6 +370,10 @@ BREAKAGES = [
     Breakage("a write that waits for its answer does not look at its fence", TRANSPORT,
              "  while (const auto look = patience.next_look()) {\n    if (pending.wait(clock, *look))",
              "  while (patience.next_look()) {\n    if (pending.wait(clock, clock.mono_now() + seconds(20)))", "test_kube_rest"),
+    Breakage("each piece of an answer may take as long as the whole", TRANSPORT,
+             "      auto read = await(task, *options_.clock, patience, cancel, piece);",
+             "      const Patience anew(HttpRequest{}, *options_.clock);\n"
+             "      auto read = await(task, *options_.clock, patience.next_look() ? anew : anew, cancel, piece);", "test_kube_rest"),
     Breakage("a job that has left its queue starts again in it", RECONCILE, "  status.queue = snapshot.queue;\n",
              "  if (status.queue.empty()) status.queue = snapshot.queue;\n", "test_sim"),
     Breakage("a pod that somebody took from its job is still the job's", "operator/core/gang_view.cpp",

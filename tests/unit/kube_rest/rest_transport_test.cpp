@@ -196,6 +196,36 @@ TEST_CASE("silence, a cut answer, an endless one and one that is no HTTP are err
   CHECK(send({{answer("200 OK", "", std::string(200'000, 'x'))}, true}) == "TooLarge");
 }
 
+TEST_CASE("an answer that comes in drops takes no longer than its call may") {
+  // The library itself waits for as long as anything comes now and then.
+  const auto asked = [](const std::string& head, const std::string& drop) {
+    SteppedClock clock;
+    ScriptedServer server([&](const std::string&) {
+      ScriptedAnswer slow{{head}};
+      slow.more = [&, drops = 0]() mutable -> std::string {
+        return clock.step(kSilence / 4) && ++drops < 1000 ? drop : std::string();
+      };
+      return slow;
+    });
+    kube::RestTransportOptions options;
+    options.url = server.url();
+    options.body_bytes_max = std::size_t{100} << 20;
+    options.clock = &clock;
+    auto transport = kube::make_rest_transport(options);
+    REQUIRE_MESSAGE(transport, transport.error().message());
+    HttpRequest request;
+    request.timeout = kSilence;
+    const MonoTime sent = clock.mono_now();
+    const auto response = (*transport)->send(request);
+    clock.stop();
+    CHECK(clock.mono_now() - sent >= kSilence);
+    return code_of(response);
+  };
+  // Each as long as one read of a body whose length is not told.
+  REQUIRE(asked(kChunkedHead, chunk(std::string(64 * 1024, 'x'))) == "DeadlineExceeded");
+  CHECK(asked("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", "x") == "DeadlineExceeded");
+}
+
 namespace {
 
 /// Closed after so many looks.
