@@ -233,6 +233,22 @@ TEST_CASE("a streamed list that cannot be opened now is asked for again, after a
   CHECK(asks_for_streamed_list(watcher, kStart + seconds(60)));
 }
 
+TEST_CASE("a server that says when to come again is not asked before") {
+  // Longer than any wait of a watcher's own.
+  REQUIRE(WatcherOptions().backoff_most < seconds(60));
+  const Error busy = Error(ErrorCode::kTooManyRequests, "x").with_retry_after(60);
+  Watcher listing(muster::test::seed());
+  (void)listing.on_list(kStart, busy);
+  CHECK(wait_of(listing, kStart) >= seconds(60));
+  Watcher watching(muster::test::seed());
+  (void)watching.on_list(kStart, page({object("a", "5")}, "10"));
+  (void)watching.on_watch_opened(kStart, busy);
+  CHECK(wait_of(watching, kStart) >= seconds(60));
+  auto streaming = list_streaming_watcher();
+  (void)streaming.on_watch_opened(kStart, busy);
+  CHECK(wait_of(streaming, kStart) >= seconds(60));
+}
+
 TEST_CASE("events reach the store and move the version") {
   auto watcher = streaming_watcher();
   const auto added = watcher.on_line(kStart, line("ADDED", object("b", "11")));
