@@ -33,10 +33,17 @@ class TidyTest(unittest.TestCase):
 
     def test_forbidden_calls_are_found_in_code_but_not_in_comments(self):
         for call in ("std::this_thread::sleep_for(x);", "std::chrono::steady_clock::now();", 'getenv("A");',
-                     "std::cout << 1;", "thread.detach();", "std::shuffle(a, b, c);", "#include <boost/beast.hpp>"):
+                     "std::cout << 1;", "thread.detach();", "std::shuffle(a, b, c);", "#include <boost/beast.hpp>",
+                     "#include <cpprest/http_client.h>"):
             with self.subTest(call):
                 self.assertTrue(found(tidy.check_forbidden, "operator/runtime/a.cpp", call + "\n"))
                 self.assertFalse(found(tidy.check_forbidden, "operator/runtime/a.cpp", "// " + call + "\n"))
+
+    def test_one_file_alone_knows_the_rest_library(self):
+        include = "#include <cpprest/http_client.h>\n"
+        self.assertFalse(found(tidy.check_forbidden, "operator/kube/rest_transport.cpp", include))
+        for other in ("operator/kube/rest_transport.h", "operator/kube/rest_client.cpp"):
+            self.assertTrue(found(tidy.check_forbidden, other, include), other)
 
     def test_core_is_pure_and_engine_uses_own_math(self):
         self.assertTrue(found(tidy.check_forbidden, "operator/core/a.cpp", "#include <thread>\n"))
