@@ -378,6 +378,8 @@ BREAKAGES = [
              "      auto read = await(task, *options_.clock, patience, cancel, piece);",
              "      const Patience anew(HttpRequest{}, *options_.clock);\n"
              "      auto read = await(task, *options_.clock, patience.next_look() ? anew : anew, cancel, piece);", "test_kube_rest"),
+    Breakage("a metric of every controller has a name of our own", "common/contract.h", "kQueueRetries = \"workqueue_retries_total\"",
+             "kQueueRetries = \"workqueue_retry_total\"", "test_runtime"),
     Breakage("a job that has left its queue starts again in it", RECONCILE, "  status.queue = snapshot.queue;\n",
              "  if (status.queue.empty()) status.queue = snapshot.queue;\n", "test_sim"),
     Breakage("a pod that somebody took from its job is still the job's", "operator/core/gang_view.cpp",
