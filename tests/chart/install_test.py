@@ -5,6 +5,7 @@ MUSTER_OPERATOR names the program of the test that runs it; default build/releas
 """
 
 import base64
+import glob
 import json
 import os
 import re
@@ -27,6 +28,8 @@ from control_plane import ControlPlane, fetch, kube_tools  # noqa: E402
 from processes import free_ports, wait_for  # noqa: E402
 
 CHART = os.path.join(ROOT, "charts/muster")
+VALUES = sorted(glob.glob(os.path.join(CHART, "ci/*-values.yaml")))
+DEFINITIONS = os.path.join(ROOT, "tests/chart/monitoring_definitions.yaml")
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 OPERATOR_PROGRAM = os.environ.get("MUSTER_OPERATOR", os.path.join(ROOT, "build/release/bin/muster-operator"))
 OPERATOR = "system:serviceaccount:muster:muster-operator"
@@ -602,6 +605,43 @@ class NodeAgents(unittest.TestCase):
             said = process.communicate(timeout=30)[0]
             self.assertEqual(process.returncode, 0, said)
             self.assertEqual(said.count("is published"), 1, said)
+
+
+class Values(unittest.TestCase):
+    def test_what_each_set_of_values_renders_is_taken(self):
+        PLANE.kubectl("apply", "-f", DEFINITIONS)
+        self.addCleanup(PLANE.kubectl, "delete", "-f", DEFINITIONS)
+        kinds = {f"{kind}.monitoring.coreos.com" for kind in ("servicemonitors", "podmonitors", "prometheusrules")}
+        wait_for("the Prometheus operator's kinds are served", lambda: kinds <= set(PLANE.kubectl(
+            "api-resources", "--api-group=monitoring.coreos.com", "-o", "name", check=False).split()), 60)
+        given, spaces = set(), {"muster", "team"}
+        for values in VALUES:
+            rendered = helm("template", "muster", CHART, "--skip-tests", "--kube-version", "v1.36.0", "-f", values)
+            objects = [one for one in yaml.safe_load_all(rendered) if one]
+            for space in sorted({one["metadata"].get("namespace", "muster") for one in objects} - spaces):
+                PLANE.kubectl("create", "namespace", space)
+                self.addCleanup(PLANE.kubectl, "delete", "namespace", space, "--wait=false")
+                spaces.add(space)
+            with self.subTest(os.path.basename(values)):
+                self.assertEqual(self.apply(objects).count("(server dry run)"), len(objects))
+            given |= {(one["kind"], one["metadata"]["name"]) for one in objects}
+        # What no other test gives to an API server.
+        self.assertLessEqual({("NetworkPolicy", "muster-workers"), ("ConfigMap", "muster-dashboard-job"), ("ConfigMap", "extra"),
+                              ("ServiceMonitor", "muster-operator"), ("PodMonitor", "muster-workers"),
+                              ("PrometheusRule", "muster")}, given)
+        self.typing_errors_are_refused()
+
+    def apply(self, objects, check=True):
+        """What the API server says of them; nothing is kept. Applied by the server, because to that a field that it does not know
+        is an error, and so is a name that stands twice in a list."""
+        return PLANE.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", check=check,
+                             stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def typing_errors_are_refused(self):
+        monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": {"name": "m", "namespace": "team"}}
+        for endpoint, said in (({"honourLabels": True}, "honourLabels"), ({"interval": "15"}, "spec.endpoints[0].interval"),
+                               ({"relabelings": [{"action": "forget"}]}, "spec.endpoints[0].relabelings[0].action")):
+            self.assertIn(said, self.apply([{**monitor, "spec": {"selector": {}, "endpoints": [endpoint]}}], check=False))
 
 
 class Lifecycle(unittest.TestCase):
