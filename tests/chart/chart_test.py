@@ -930,6 +930,16 @@ class ChartTest(unittest.TestCase):
         (command,) = re.findall(r"`kubectl delete crd ([^`]*)`", read("charts/muster/README.md"))
         self.assertEqual(set(command.split()), names)
 
+    def test_the_readme_says_why_it_has_not_all_values_of_other_charts(self):
+        (said,) = re.findall(r"\*\*Left out\*\*.*?(?=\n\n)", read("charts/muster/README.md"), re.S)
+        said = " ".join(said.split())
+        for name, reason in (("logFormat", "logs are JSON, an object a line"),
+                             ("clusterDomain", "every address ends in `.svc`, which a pod's own search list completes")):
+            self.assertIn(f"`{name}` ({reason}", said)
+            self.assertNotIn(name, read("charts/muster/values.yaml"))
+        for one in HELM.objects(overrides=ALL_ON):
+            self.assertNotIn("cluster.local", str(one))
+
     def test_the_readme_names_every_value(self):
         subprocess.run([sys.executable, os.path.join(ROOT, "scripts/make_chart_readme.py"), "--check"], timeout=60,
                        check=True)
