@@ -185,7 +185,8 @@ class Installed(unittest.TestCase):
         for example in ("digits", "hello"):
             with open(f"{ROOT}/examples/{example}.yaml", encoding="utf-8") as file:
                 self.taken(yaml.safe_load(file))
-        self.taken(pod(labels={"app": "mine", "muster.dev/job-name": "digits"}), PODS)
+        # Nobody takes it for a worker by these.
+        self.taken(pod(labels={"app": "mine", "muster.dev/job-name": "digits", "muster.dev/slot": "0", "muster.dev/attempt": "0"}), PODS)
 
     def test_s3_a_service_account_needs_the_right_to_use_it(self):
         sentence = 'spec.worker.serviceAccountName: you may not use the service account "strong"'
