@@ -22,7 +22,7 @@ import leftovers  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from node import hierarchies  # noqa: E402
 from node_init import LIBC, MS_PRIVATE, MS_REC, mount  # noqa: E402
-from processes import ClusterError, Daemon, run, start_time, wait_for  # noqa: E402
+from processes import ClusterError, Daemon, fetch, run, start_time, wait_for  # noqa: E402
 
 SHELL = "muster.dev/shell:test"
 SPACE = "restricted"
@@ -230,12 +230,36 @@ class TraceTest(unittest.TestCase):
         except ClusterError:
             self.fail("; ".join(left))
 
+    @staticmethod
+    def inhabit(cluster):
+        """Starts what makes a node mount, forward and filter: a pod with a claim, a Service and a port of its node's."""
+        cluster.load(image.shell_image(os.path.join(cluster.directory, "shell.tar"), SHELL))
+        meta, port = {"name": "guest", "namespace": "default"}, 8080
+        manifest = pod("guest", "node1", WEB, "guest")
+        manifest["metadata"]["namespace"] = meta["namespace"]
+        manifest["spec"]["containers"][0]["ports"] = [{"containerPort": port, "hostPort": port}]
+        wait_for("the namespace has its account", lambda: cluster.kubectl("get", "serviceaccount", "default", check=False)
+                 .startswith("NAME"), 60)
+        cluster.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta,
+                       "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
+                      {"apiVersion": "v1", "kind": "Service", "metadata": meta,
+                       "spec": {"selector": {"app": "pods"}, "ports": [{"port": 80, "targetPort": port}]}}, manifest)
+        cluster.kubectl("wait", "pod/guest", "--for=condition=Ready", "--timeout=90s", seconds=120)
+        node = cluster.node(1)
+        wait_for("it answers at its node's port", lambda: fetch(f"http://{node.address}:{port}/") == b"guest\n", 60)
+        wait_for("its Service has rules", lambda: "default/guest" in node.run("iptables", "-w", "-t", "nat", "-S"), 60)
+
     def test_a_second_cluster_comes_and_goes_beside_the_first_and_leaves_no_trace(self):
         with tempfile.TemporaryDirectory(prefix="muster-cluster-") as directory:
             with Cluster(os.path.join(directory, "one")) as one:
                 two = Cluster(os.path.join(directory, "two"))
                 two.up()
-                self.assertNotEqual(one.network, two.network)
+                try:
+                    self.assertNotEqual(one.network, two.network)
+                    self.inhabit(two)
+                except BaseException:
+                    two.down()
+                    raise
                 # What a shim would be that outlives its node. It is told, and another down() takes away what the first could not.
                 init = two.node(1).daemon("init").pid
                 shim = subprocess.Popen(["nsenter", f"--target={init}", "--net", "sleep", "777"], stdin=subprocess.DEVNULL, cwd="/")
