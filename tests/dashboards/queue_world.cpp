@@ -5,12 +5,15 @@
 // OBJECTS.json: a list of TrainingQueues and TrainingJobs, made in its order.
 #include <signal.h>
 
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "common/contract.h"
 #include "operator/embedded/api_server.h"
@@ -26,6 +29,44 @@ namespace {
 
 constexpr seconds kStartMost{20};
 constexpr milliseconds kGrace{2000};
+constexpr int kReadsHeld = 3;
+constexpr seconds kHeldMost{20};
+
+/// Keeps the first write of a job until the metrics were read some times meanwhile: otherwise a job
+/// is in hand for a millisecond, in which nobody reads.
+class HeldWrite final : public kube::HttpTransport {
+ public:
+  explicit HeldWrite(kube::HttpTransport& inner) : inner_(inner) {}
+
+  Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
+    if (request.method == "PATCH" && request.path.find("/trainingjobs/") != std::string::npos) {
+      hold_first();
+    }
+    return inner_.send(request);
+  }
+  Result<Stream> open_stream(const kube::HttpRequest& request) override {
+    return inner_.open_stream(request);
+  }
+  void on_read() {
+    const std::lock_guard lock(mutex_);
+    ++reads_;
+    changed_.notify_all();
+  }
+
+ private:
+  void hold_first() {
+    std::unique_lock lock(mutex_);
+    if (std::exchange(was_held_, true)) return;
+    changed_.wait_for(lock, kHeldMost,
+                      [this, most = reads_ + kReadsHeld] { return reads_ >= most; });
+  }
+
+  kube::HttpTransport& inner_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int reads_ = 0;          // guarded by mutex_
+  bool was_held_ = false;  // guarded by mutex_
+};
 
 class QueueWorld {
  public:
@@ -54,7 +95,11 @@ class QueueWorld {
     runtime::MetricsServerOptions page;
     page.address = "127.0.0.1";
     page.port = port;
-    page.render = [this] { return metrics_.render(); };
+    page.render = [this] {
+      std::string text = metrics_.render();
+      transport_.on_read();
+      return text;
+    };
     MUSTER_ASSIGN_OR_RETURN(page_, runtime::MetricsServer::start(std::move(page)));
     return {};
   }
@@ -75,7 +120,8 @@ class QueueWorld {
  private:
   SystemClock clock_;
   embedded::ApiServer server_{{&clock_}};
-  std::unique_ptr<kube::ApiClient> client_ = kube::make_rest_client(server_);
+  HeldWrite transport_{server_};
+  std::unique_ptr<kube::ApiClient> client_ = kube::make_rest_client(transport_);
   runtime::Metrics metrics_{{&clock_, "queue-world"}};
   api::PriceList prices_;
   std::unique_ptr<embedded::ProcessKubelet> kubelet_;
