@@ -315,3 +315,8 @@ class Operator:
     def log(self):
         with open(self.daemon.log, encoding="utf-8", errors="replace") as file:
             return file.read()
+
+    def peak_mib(self):
+        """The most memory that it ever had at a time."""
+        with open(f"/proc/{self.daemon.pid}/status", encoding="utf-8") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
