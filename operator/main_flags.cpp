@@ -158,10 +158,11 @@ constexpr LateFlag kLateFlags[] = {
     {"leader-elect-retry-period", "DURATION",
      "time between two tries to get or renew the lease (default 2s)"},
     {"metrics-bind-address", "[HOST]:PORT",
-     "address of the metrics; 0 = not served (default :8443)"},
+     "address of the metrics; 0 = not served, port 0 = any free one (default :8443)"},
     {"health-probe-bind-address", "[HOST]:PORT",
-     "address of /healthz and /readyz; 0 = not served (default :8081)"},
-    {"endpoint-bind-address", "[HOST]:PORT", "address of the workers' endpoint (default :9443)"},
+     "address of /healthz and /readyz; 0 = not served, port 0 = any free one (default :8081)"},
+    {"endpoint-bind-address", "[HOST]:PORT",
+     "address of the workers' endpoint; port 0 = any free one (default :9443)"},
     {"resync-period", "DURATION",
      "how often every job is reconciled without a reason (default 300s)"},
     {"pod-start-timeout", "DURATION",
@@ -250,9 +251,11 @@ void add_serving_flags(CLI::App& app, Flags& flags, Texts& texts) {
         const Status right = api::check_copied_names(names);
         return right ? std::string() : right.error().message();
       });
-  app.add_option("--host-network-namespaces", flags.host_network_namespaces,
-                 "namespaces whose own programs may use the network of their nodes "
-                 "(spec.worker.hostNetwork), * for all; may be repeated (default: none)")
+  app.add_option(
+         "--host-network-namespaces", flags.host_network_namespaces,
+         "namespaces whose own programs may use the network of their nodes "
+         "(spec.worker.hostNetwork), * for all; may be repeated, and a name that is given twice "
+         "counts once (default: none)")
       ->type_name("NAME,NAME...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')

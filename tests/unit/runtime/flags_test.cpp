@@ -98,6 +98,28 @@ TEST_CASE("of a flag that is given again the last value counts, and all names of
   CHECK(refusal({"--namespace", "a", "--namespace", "B"}).find("--namespace") == 0);
 }
 
+TEST_CASE("no limit, any free port and a namespace named twice are taken, and the help says so") {
+  const auto line = parse({"--kube-api-qps=0", "--metrics-bind-address=:0",
+                           "--health-probe-bind-address=127.0.0.1:0",
+                           "--host-network-namespaces=hpc,hpc", "--host-network-namespaces=hpc"});
+  REQUIRE_MESSAGE(line, line.error().message());
+  CHECK(line->flags.kube_api_qps == 0);
+  for (const BindAddress& one : {line->flags.metrics, line->flags.health, line->flags.endpoint}) {
+    CHECK(one.port == 0);
+    CHECK_FALSE(one.is_off);
+  }
+  CHECK(line->flags.host_network_namespaces == std::vector<std::string>(3, "hpc"));
+  // Without an endpoint there would be no workers.
+  CHECK(refusal({"--endpoint-bind-address", "0"}).find("--endpoint-bind-address") == 0);
+  const std::string help = *parse_command_line({"--help"})->text;
+  for (const char* words :
+       {"API server; 0 = no limit", "metrics; 0 = not served, port 0 = any free one",
+        "/readyz; 0 = not served, port 0 = any free one", "endpoint; port 0 = any free one",
+        "a name that is given twice counts once"}) {
+    CHECK_MESSAGE(help.find(words) != std::string::npos, words);
+  }
+}
+
 TEST_CASE("policies are named after the longest namespace there may be") {
   const std::string name = "muster-" + std::string(63, 'n');
   const auto line = parse({"--admission-policies=" + name + "-jobs," + name + "-pods"});
