@@ -763,18 +763,31 @@ class OperatorTest(unittest.TestCase):
     def test_bad_flags_and_kubeconfigs_end_with_2_and_one_line(self):
         directory = tempfile.mkdtemp(prefix="muster-operator-")
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
-        with open(f"{directory}/exec", "w", encoding="utf-8") as file:
-            file.write("current-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
-                       "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: eA==}}]\n"
-                       "users: [{name: a, user: {exec: {command: /bin/false}}}]\n")
-        with open(f"{directory}/cut", "w", encoding="utf-8") as file:
-            file.write("current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n"
-                       "clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: eA==}}]\n")
+        # Of an API server that would never answer: who is refused has not asked it, and so waited for nobody.
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+        old, old_key = Authority(directory).expired("old")
+
+        def kubeconfig(name, user, **authority):
+            cluster = {"server": f"https://127.0.0.1:{server.getsockname()[1]}", **authority}
+            with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
+                json.dump({"current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+                           "clusters": [{"name": "a", "cluster": cluster}], "users": [{"name": "a", "user": user}]}, file)
+
+        kubeconfig("exec", {"exec": {"command": "/bin/false"}}, **{"certificate-authority-data": "eA=="})
+        kubeconfig("cut", {}, **{"certificate-authority-data": "eA=="})
+        kubeconfig("no-ca", {"token": "t"}, **{"certificate-authority": f"{directory}/gone.crt"})
+        kubeconfig("unreadable-ca", {"token": "t"}, **{"certificate-authority": directory})
+        kubeconfig("old-user", {"client-certificate": old, "client-key": old_key},
+                   **{"certificate-authority": f"{directory}/ca.crt"})
         for flags, words in [
                 (["--nonsense"], "--nonsense"), (["--log-level=loud"], "--log-level"),
                 (["--leader-elect-lease-duration=1"], "--leader-elect-lease-duration"),
                 (["--kubeconfig", f"{directory}/exec"], "users.a.exec"), (["--kubeconfig", directory], "is a directory"),
                 (["--kubeconfig", f"{directory}/none"], "No such file"), (["--kubeconfig", f"{directory}/cut"], "PEM"),
+                (["--kubeconfig", f"{directory}/no-ca"], f"{directory}/gone.crt: No such file"),
+                (["--kubeconfig", f"{directory}/unreadable-ca"], f"{directory}: is a directory"),
+                (["--kubeconfig", f"{directory}/old-user"], f"{old}: has expired"),
                 ([], "--kubeconfig"), (["--endpoint-bind-address=:9443"], "--endpoint-bind-address")]:
             arguments = flags if "--endpoint-bind-address=:9443" in flags else ["--endpoint-bind-address=127.0.0.1:0", *flags]
             done = subprocess.run([f"{BIN_DIR}/muster-operator", *arguments], env={}, text=True, capture_output=True,
@@ -782,6 +795,7 @@ class OperatorTest(unittest.TestCase):
             self.assertEqual(done.returncode, 2, (flags, done.stderr))
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(words, done.stderr)
+            self.assertEqual(select.select([server], [], [], 0)[0], [], flags)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,13 @@ class Authority:
                       "-CAkey", self.path("ca.key"), "-keyout", key, "-out", certificate)
         return certificate, key
 
+    def expired(self, name):
+        """A certificate that ended yesterday, of its own making; returns the paths of both files."""
+        certificate, key, request = self.path(f"{name}.crt"), self.path(f"{name}.key"), self.path(f"{name}.csr")
+        self._openssl("req", "-new", *KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+        self._openssl("x509", "-req", "-in", request, "-signkey", key, "-days", "-1", "-out", certificate)
+        return certificate, key
+
     def key_pair(self, name):
         """A bare key pair, for signing service accounts' tokens; returns private and public file."""
         private, public = self.path(f"{name}.key"), self.path(f"{name}.pub")
