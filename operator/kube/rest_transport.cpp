@@ -357,6 +357,13 @@ std::string pem_of(const PemSource& source) {
   return text ? std::move(*text) : std::string();
 }
 
+/// What the source is called in a sentence.
+std::string name_of(const PemSource& source, const char* what) {
+  return source.file.empty() ? what : source.file;
+}
+
+constexpr const char* kCa = "the API server's CA";
+
 class RestTransport final : public HttpTransport {
  public:
   explicit RestTransport(RestTransportOptions options)
@@ -458,11 +465,19 @@ class RestTransport final : public HttpTransport {
     auto head = await(task, *options_.clock, patience, cancel);
     if (!head) {
       body->leave();
-      return head.error().with(request.method + " " + options_.url);
+      return explained(head.error()).with(request.method + " " + options_.url);
     }
     if (head->status_code() == rest::status_codes::Unauthorized) token_.expire();
     end_with(*head, body);
     return Answer{std::move(*head), body};
+  }
+
+  /// Of a handshake the library says that it failed, and not what to look at.
+  Error explained(const Error& error) const {
+    if (error.message() != "Error in SSL handshake") return error;
+    constexpr const char* kNeeds =
+        "the server must show a certificate in its time, for this host, by ";
+    return Error(error.code(), kNeeds + name_of(options_.ca, kCa));
   }
 
   /// The library ends no body that is not its own.
@@ -529,11 +544,6 @@ bool is_loopback_http(const std::string& url) {
   return false;
 }
 
-/// What the source is called in a sentence.
-std::string name_of(const PemSource& source, const char* what) {
-  return source.file.empty() ? what : source.file;
-}
-
 Result<std::string> readable_pem(const PemSource& source, const char* what) {
   if (source.empty()) return Error(ErrorCode::kInvalid, std::string(what) + ": is missing");
   std::string pem = source.text;
@@ -589,7 +599,6 @@ Result<std::unique_ptr<HttpTransport>> make_rest_transport(RestTransportOptions 
                  "API server URL " + options.url.substr(0, 256) + ": not a URL");
   }
   if (tls) {
-    constexpr const char* kCa = "the API server's CA";
     MUSTER_ASSIGN_OR_RETURN(const std::string ca, readable_pem(options.ca, kCa));
     if (first_certificate(ca) == nullptr) {
       return Error(ErrorCode::kInvalid, name_of(options.ca, kCa) + ": is no X.509 certificate");

@@ -691,6 +691,28 @@ class OperatorTest(unittest.TestCase):
         self.addCleanup(PLANE.kubectl, "delete", "clusterrolebinding", "nobody")
         replica.wait_ready()
 
+    def test_an_operator_that_does_not_believe_its_api_server_is_alive_and_not_ready_until_its_ca_file_is_right(self):
+        directory = tempfile.mkdtemp(prefix="muster-operator-")
+        self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
+        Authority(directory)  # nobody's here
+        ca_file, path = f"{directory}/ca.crt", f"{directory}/kubeconfig"
+        with open(PLANE.user("unbelieving", ["system:masters"]), encoding="utf-8") as file:
+            config = json.load(file)
+        cluster = config["clusters"][0]["cluster"]
+        del cluster["certificate-authority-data"]
+        cluster["certificate-authority"] = ca_file
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        replica = Replica(self, "a", "--leader-elect=false", leads=False, kubeconfig=path)
+        said = wait_for("the log names the file", lambda: [line for line in replica.lines() if ca_file in line.get("error", "")],
+                        SECONDS)
+        self.assertIn("the server must show a certificate", said[0]["error"])
+        self.assertEqual(replica.health("/readyz"), (500, "jobs, pods and nodes are not listed yet\n"))
+        self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
+        self.assertEqual(audit(user="unbelieving"), [])
+        shutil.copyfile(PLANE.ca_file, ca_file)
+        replica.wait_ready()
+
     def test_a_standby_takes_over_from_a_leader_that_was_killed(self):
         first = Replica(self, "a", lease=TAKEN_OVER).wait_ready()
         second = Replica(self, "b", leads=False, lease=TAKEN_OVER).wait_ready()

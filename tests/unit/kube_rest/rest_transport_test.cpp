@@ -494,6 +494,29 @@ TEST_CASE("TLS is taken from the given CA alone") {
   CHECK(asked_with_ca(server, wrong.path + "/ca.pem") == "Unavailable");
 }
 
+TEST_CASE("of a server that is not believed it is said which CA it would have to be by") {
+  Directory right, wrong;
+  ScriptedServer server(&empty_object, {right.path});
+  test::make_certificate({wrong.path});
+  kube::RestTransportOptions options;
+  options.url = server.url();
+  options.ca.file = wrong.path + "/ca.pem";
+  options.clock = &kClock;
+  const auto said = [&] {
+    const auto transport = kube::make_rest_transport(options);
+    REQUIRE_MESSAGE(transport, transport.error().message());
+    const auto response = (*transport)->send(HttpRequest{});
+    REQUIRE_FALSE(response);
+    return response.error().message();
+  };
+  CHECK(said().ends_with("by " + options.ca.file));
+  std::ifstream file(options.ca.file);
+  options.ca.text.assign(std::istreambuf_iterator<char>(file), {});
+  options.ca.file.clear();
+  CHECK(said().ends_with("by the API server's CA"));
+  CHECK(server.requests().empty());
+}
+
 TEST_CASE("a server is believed only under its name, in its time, and with TLS 1.2 or later") {
   const auto asked = [](ScriptedTls tls) {
     Directory directory;
