@@ -3,7 +3,7 @@ find_package(OpenSSL REQUIRED)
 find_package(cpprestsdk REQUIRED)
 
 muster_library(kube_rest
-  SOURCES rest_transport.cpp small_file.cpp
+  SOURCES inflow.cpp rest_transport.cpp small_file.cpp
   PUBLIC muster::common muster::kube
   PRIVATE cpprestsdk::cpprest OpenSSL::SSL)
 muster_quick_to_compile(muster_kube_rest)

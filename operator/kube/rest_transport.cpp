@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
+#include "operator/kube/inflow.h"
 #include "operator/kube/small_file.h"
 #include "operator/kube/transport_guards.h"
 
@@ -26,6 +29,8 @@ using Cancellation = pplx::cancellation_token_source;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kReadAheadBytes = 512 * 1024;
+/// The library reads the size of a chunk into an int. A larger one was negative.
+constexpr std::size_t kChunkBytesMost = std::numeric_limits<int>::max();
 constexpr const char* kClosed = "the stream was closed";
 constexpr seconds kTokenLife{60};
 /// From a line's first byte to its end.
@@ -142,7 +147,9 @@ class Token {
 /// less than kReadAheadBytes lie here (and one chunk more, which the library always has whole).
 class Body final : public streams::details::basic_producer_consumer_buffer<std::uint8_t> {
  public:
-  Body() : basic_producer_consumer_buffer(kReadBytes) {}
+  /// `inflow`: of the connection that it comes over, if that has no other exchange; or nullptr.
+  explicit Body(std::shared_ptr<Inflow> inflow)
+      : basic_producer_consumer_buffer(kReadBytes), inflow_(std::move(inflow)) {}
 
   /// So much less is here.
   void taken(std::size_t count) {
@@ -159,6 +166,11 @@ class Body final : public streams::details::basic_producer_consumer_buffer<std::
 
  protected:
   pplx::task<std::size_t> _putn(const std::uint8_t* bytes, std::size_t count) override {
+    if (count > kChunkBytesMost) {
+      return pplx::task_from_exception<std::size_t>(
+          std::runtime_error("a chunk has a negative size"));
+    }
+    if (inflow_) inflow_->restart();
     const std::lock_guard lock(mutex_);
     // Before it can be taken, which another thread may do as soon as it is put.
     held_ += count;
@@ -177,6 +189,7 @@ class Body final : public streams::details::basic_producer_consumer_buffer<std::
     if (put) put->set();
   }
 
+  const std::shared_ptr<Inflow> inflow_;
   std::mutex mutex_;
   std::size_t held_ = 0;         // guarded by mutex_
   bool is_left_ = false;         // guarded by mutex_
@@ -369,39 +382,60 @@ class RestTransport final : public HttpTransport {
   explicit RestTransport(RestTransportOptions options)
       : options_(std::move(options)),
         token_(options_.token, options_.token_file, *options_.clock),
-        calls_(make_client(std::chrono::seconds(120))),
-        watches_(make_client(std::chrono::hours(2))) {}
+        calls_(make_client(std::chrono::seconds(120), nullptr)) {}
 
   Result<HttpResponse> send(const HttpRequest& request) override {
     const Patience patience(request, *options_.clock);
     Cancellation cancel;
-    MUSTER_ASSIGN_OR_RETURN(const Answer answer, exchange(*calls_, request, patience, cancel));
+    MUSTER_ASSIGN_OR_RETURN(const Answer answer,
+                            exchange(*calls_, request, patience, cancel, nullptr));
     return read_body(answer, patience, cancel);
   }
 
   Result<Stream> open_stream(const HttpRequest& request) override {
     const Patience patience(request, *options_.clock);
     Cancellation cancel;
-    MUSTER_ASSIGN_OR_RETURN(Answer answer, exchange(*watches_, request, patience, cancel));
+    // With a client of its own it has a connection of its own, on which all may come in the end
+    // that is taken in time.
+    const auto inflow = std::make_shared<Inflow>(inflow_most());
+    const auto client = make_client(std::chrono::hours(2), inflow);
+    MUSTER_ASSIGN_OR_RETURN(Answer answer, exchange(*client, request, patience, cancel, inflow));
     if (answer.head.status_code() != rest::status_codes::OK) {
       MUSTER_ASSIGN_OR_RETURN(HttpResponse response, read_body(answer, patience, cancel));
       return Stream{std::move(response), nullptr};
     }
     Stream stream;
     stream.head.code = rest::status_codes::OK;
-    stream.stream =
-        std::make_unique<RestStream>(std::move(answer.body), watches_, std::move(cancel),
-                                     *options_.clock, options_.line_bytes_max);
+    stream.stream = std::make_unique<RestStream>(std::move(answer.body), client, std::move(cancel),
+                                                 *options_.clock, options_.line_bytes_max);
     return stream;
   }
 
  private:
-  std::shared_ptr<rest::client::http_client> make_client(std::chrono::seconds idle_timeout) {
+  /// The largest answer, and as much again for what frames it: heads, records, sizes of chunks.
+  std::size_t inflow_most() const {
+    return 2 * std::max(options_.body_bytes_max, options_.line_bytes_max) + (std::size_t{1} << 20);
+  }
+
+  /// `inflow`: of its connection, where it has one exchange; nullptr: each of its connections has
+  /// its own, anew with each exchange.
+  std::shared_ptr<rest::client::http_client> make_client(std::chrono::seconds idle_timeout,
+                                                         const std::shared_ptr<Inflow>& inflow) {
     rest::client::http_client_config config;
     config.set_max_redirects(0);
     config.set_timeout(idle_timeout);
-    config.set_ssl_context_callback(
-        [this](boost::asio::ssl::context& context) { secure(context); });
+    config.set_ssl_context_callback([this, inflow](boost::asio::ssl::context& context) {
+      secure(context);
+      bound_inflow(context.native_handle(),
+                   inflow ? inflow : std::make_shared<Inflow>(inflow_most()));
+    });
+    if (options_.url.starts_with("https://")) {
+      // Called for each exchange, with the connection that it will use.
+      config.set_nativehandle_options([](rest::client::native_handle stream) {
+        using TlsStream = boost::asio::ssl::stream<boost::asio::ip::tcp::socket&>;
+        restart_inflow(static_cast<TlsStream*>(stream)->native_handle());
+      });
+    }
     return std::make_shared<rest::client::http_client>(uri_for_library(options_.url), config);
   }
 
@@ -435,7 +469,8 @@ class RestTransport final : public HttpTransport {
   }
 
   Result<Answer> exchange(rest::client::http_client& client, const HttpRequest& request,
-                          const Patience& patience, const Cancellation& cancel) {
+                          const Patience& patience, const Cancellation& cancel,
+                          const std::shared_ptr<Inflow>& inflow) {
     rest::http_request message(request.method);
     try {
       message.set_request_uri(web::uri(request.path));
@@ -453,7 +488,7 @@ class RestTransport final : public HttpTransport {
     if (const std::string token = token_.token(); !token.empty()) {
       message.headers().add("Authorization", "Bearer " + token);
     }
-    const auto body = std::make_shared<Body>();
+    const auto body = std::make_shared<Body>(inflow);
     message.set_response_stream(streams::streambuf<std::uint8_t>(body).create_ostream());
     pplx::task<rest::http_response> task;
     try {
@@ -534,7 +569,7 @@ class RestTransport final : public HttpTransport {
 
   RestTransportOptions options_;
   Token token_;
-  std::shared_ptr<rest::client::http_client> calls_, watches_;
+  std::shared_ptr<rest::client::http_client> calls_;
 };
 
 bool is_loopback_http(const std::string& url) {

@@ -1,9 +1,10 @@
 // The transport to a real API server, over cpprestsdk: the one file that names that library.
 //
 // Source of its traps: the library's own code and measurements (ARCHITECTURE.md, Libraries). Here:
-// no redirect is followed and no token leaves for another host; body and lines are capped, and a
-// server that sends faster than we read waits; deadlines are our own, because the library's timer
-// is re-armed by every chunk; TLS 1.2 or later with exactly the given CA.
+// no redirect is followed and no token leaves for another host; body and lines are capped, over TLS
+// heads and chunks too (inflow.h), and a server that sends faster than we read waits; deadlines are
+// our own, because the library's timer is re-armed by every chunk; TLS 1.2 or later with exactly
+// the given CA.
 #pragma once
 
 #include <cstddef>

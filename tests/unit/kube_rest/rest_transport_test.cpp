@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
@@ -224,6 +225,102 @@ TEST_CASE("an answer that comes in drops takes no longer than its call may") {
   // Each as long as one read of a body whose length is not told.
   REQUIRE(asked(kChunkedHead, chunk(std::string(64 * 1024, 'x'))) == "DeadlineExceeded");
   CHECK(asked("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", "x") == "DeadlineExceeded");
+}
+
+namespace {
+
+/// What became of a call, or of a watch until its first line.
+std::string called(kube::HttpTransport& transport) {
+  HttpRequest request;
+  request.timeout = kAmple;
+  return code_of(transport.send(request));
+}
+std::string watched(kube::HttpTransport& transport) {
+  HttpRequest request;
+  request.timeout = kAmple;
+  const auto opened = transport.open_stream(request);
+  if (!opened) return std::string(to_string(opened.error().code()));
+  REQUIRE(opened->stream != nullptr);
+  const auto line = opened->stream->next_line(kAmple);
+  return line ? "a line" : std::string(to_string(line.error().code()));
+}
+
+std::unique_ptr<kube::HttpTransport> connect_tls(const ScriptedServer& server,
+                                                 const Directory& directory) {
+  kube::RestTransportOptions options;
+  options.url = server.url();
+  options.ca.file = directory.path + "/ca.pem";
+  options.body_bytes_max = options.line_bytes_max = 100'000;
+  options.clock = &kClock;
+  auto made = kube::make_rest_transport(options);
+  REQUIRE_MESSAGE(made, made.error().message());
+  return std::move(*made);
+}
+
+}  // namespace
+
+TEST_CASE("a chunk whose size is a lie is an error of its exchange") {
+  for (const char* size : {"-1", "-2", "-5", "-7fffffff", "7fffffff", "80000000", "five"}) {
+    CAPTURE(size);
+    ScriptedServer server([&](const std::string&) {
+      return ScriptedAnswer{{kChunkedHead, std::string(size) + "\r\n", "{\"a\":1}\n"}};
+    });
+    const auto transport = connect(server.url());
+    CHECK(called(*transport) == "Unavailable");
+    CHECK(watched(*transport) == "Unavailable");
+  }
+}
+
+TEST_CASE("of a header, a chunk and a chunk's size that do not end little is read") {
+  constexpr int kPieces = 1024;  // of 64 KiB, of which two sockets hold a sixth at most
+  const std::string piece(64 * 1024, '1');
+  for (const std::string& begin : {std::string("HTTP/1.1 200 OK\r\nX-Long: "), kChunkedHead,
+                                   kChunkedHead + "-5\r\n", kChunkedHead + "7fffffff\r\n"}) {
+    CAPTURE(begin);
+    for (const auto& asked : {&called, &watched}) {
+      Directory directory;
+      std::atomic<int> sent{0};
+      ScriptedServer server(
+          [&](const std::string&) {
+            ScriptedAnswer endless{{begin}, true};
+            endless.more = [&] { return ++sent < kPieces ? piece : std::string(); };
+            return endless;
+          },
+          {directory.path});
+      CHECK(asked(*connect_tls(server, directory)) == "Unavailable");
+      CHECK(sent < kPieces / 2);
+    }
+  }
+}
+
+TEST_CASE("over a connection more may come in all than may lie there untaken") {
+  // The bound of these options is 1.2 MiB.
+  Directory directory;
+  const std::string piece = chunk(std::string(64 * 1024 - 1, 'x') + "\n");
+  ScriptedServer server(
+      [&](const std::string& request) {
+        if (request.find("GET /watch") != 0) {
+          return ScriptedAnswer{{answer("200 OK", "", std::string(90'000, 'x'))}, true};
+        }
+        ScriptedAnswer long_one{{kChunkedHead}, true};
+        long_one.more = [&piece, left = 100]() mutable {
+          return left-- > 0 ? piece : std::string();
+        };
+        return long_one;
+      },
+      {directory.path});
+  const auto transport = connect_tls(server, directory);
+  for (int i = 0; i < 40; ++i) REQUIRE(called(*transport) == "200");
+  HttpRequest request;
+  request.path = "/watch";
+  const auto opened = transport->open_stream(request);
+  REQUIRE(opened);
+  REQUIRE(opened->stream != nullptr);
+  for (int i = 0; i < 100; ++i) {
+    const auto line = opened->stream->next_line(kAmple);
+    REQUIRE_MESSAGE(line, line.error().message());
+    REQUIRE((*line)->size() == 64 * 1024 - 1);
+  }
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "common/check.h"
@@ -50,6 +51,8 @@ struct ScriptedServer::Tls {
   explicit Tls(const ScriptedTls& tls) {
     make_certificate(tls);
     context = SSL_CTX_new(TLS_server_method());
+    // OpenSSL writes to a client that has gone as to a file.
+    std::signal(SIGPIPE, SIG_IGN);
     if (tls.version_most != 0) {
       // Old versions are offered by nobody who does not ask for them in as many words.
       SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
