@@ -21,6 +21,7 @@
 #include <variant>
 
 #include "common/contract.h"
+#include "common/http/request_parser.h"
 #include "common/http/tls_context.h"
 #include "common/log.h"
 
@@ -55,22 +56,6 @@ struct Core {
 
 /// Programs started by this one must not hold its connections open. Asio has no close-on-exec.
 void close_on_exec(int fd) { (void)fcntl(fd, F_SETFD, FD_CLOEXEC); }
-
-Request to_request(bhttp::request<bhttp::string_body>&& message) {
-  Request request;
-  request.method = std::string(message.method_string());
-  const std::string target(message.target());
-  const std::size_t mark = target.find('?');
-  request.path = target.substr(0, mark);
-  if (mark != std::string::npos) request.query = target.substr(mark + 1);
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    for (char& c : name) c = (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
-    request.headers.emplace_back(std::move(name), std::string(field.value()));
-  }
-  request.body = std::move(message.body());
-  return request;
-}
 
 /// One connection. Everything but respond() runs on its strand.
 class Session : public std::enable_shared_from_this<Session> {
@@ -145,8 +130,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void wait_for_request(milliseconds timeout) {
     parser_.emplace();
-    parser_->header_limit(static_cast<std::uint32_t>(core_->options.header_bytes_max));
-    parser_->body_limit(core_->options.body_bytes_max);
+    bound_request(*parser_, core_->options);
     is_idle_ = true;
     if (buffer_.size() > 0) return read_request();
     tcp_stream().expires_after(timeout);
@@ -174,7 +158,7 @@ class Session : public std::enable_shared_from_this<Session> {
     is_idle_ = false;
     tcp_stream().expires_never();
     keep_alive_ = parser_->get().keep_alive();
-    const Request request = to_request(parser_->release());
+    const Request request = take_request(*parser_);
     auto is_answered = std::make_shared<std::atomic<bool>>(false);
     Responder respond = [weak = weak_from_this(), is_answered](Response response) {
       if (is_answered->exchange(true)) return;
@@ -195,19 +179,10 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void on_bad_request(error_code code) {
-    Response response{400, "text/plain", "not an HTTP request: " + code.message() + "\n", {}};
-    if (code == bhttp::error::header_limit || code == bhttp::error::buffer_overflow) {
-      response = Response{431, "text/plain", "the header is too large\n", {}};
-    } else if (code == bhttp::error::body_limit) {
-      response.status = 413;
-      response.body =
-          "the body is larger than " + std::to_string(core_->options.body_bytes_max) + " bytes\n";
-    } else if (code == bhttp::error::end_of_stream || code == bhttp::error::partial_message ||
-               code.category() != bhttp::make_error_code(bhttp::error::bad_version).category()) {
-      return close();  // the client went away, or its time was over
-    }
+    auto response = refusal_of_request(code, core_->options);
+    if (!response) return close();
     keep_alive_ = false;
-    write(std::move(response));
+    write(std::move(*response));
   }
 
   void write(Response response) {
@@ -268,7 +243,7 @@ class Session : public std::enable_shared_from_this<Session> {
   TlsContext tls_;  ///< outlives the stream below; nullptr = plain
   std::variant<std::monostate, beast::tcp_stream, TlsStream> stream_;
   beast::flat_buffer buffer_;
-  std::optional<bhttp::request_parser<bhttp::string_body>> parser_;
+  std::optional<RequestParser> parser_;
   bhttp::response<bhttp::string_body> answer_;
   std::string plain_answer_;
   std::array<char, 4096> drained_;
