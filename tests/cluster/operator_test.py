@@ -759,6 +759,33 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(replica.health("/readyz")[0], 200)
         self.assertEqual(len(audit(user=replica.user, resource="pods", verb="create", code=201)), 2)
 
+    def test_an_api_server_that_stands_still_costs_a_leader_no_more_than_its_lease_does(self):
+        patient = Replica(self, "a").wait_ready()
+        hasty = Replica(self, "b", f"--leader-elect-resource-name={self.lease}-b", lease=TAKEN_OVER).wait_ready()
+
+        def lists():
+            return [one["requestURI"] for one in audit(user=patient.user, verb="list")
+                    if one["objectRef"]["resource"] not in NOT_INSTALLED]
+
+        before = lists()
+        api = next(daemon for daemon in PLANE.daemons if daemon.name == "kube-apiserver")
+        api.signal(signal.SIGSTOP)  # its connections stay open, and nobody answers
+        try:
+            # One has to let go of its lease meanwhile, and can tell nobody; the other finds that it is not answered in time.
+            self.assertEqual(hasty.exit_code(), 34)
+            patient.line("the leader's Lease cannot be reached")
+            self.assertEqual(patient.health("/healthz"), (200, "ok\n"))
+        finally:
+            api.signal(signal.SIGCONT)
+        PLANE.wait_api_ready()
+        create(hello("on"))
+        gang("on", 2)
+        self.assertIsNone(patient.process.poll(), tail(patient.log))
+        self.assertEqual(sum(line["message"] == "leading" for line in patient.lines()), 1)
+        self.assertEqual(len(audit(user=patient.user, resource="pods", verb="create", code=201)), 2)
+        self.assertEqual(audit(user=hasty.user, resource="pods", verb="create"), [])
+        self.assertEqual(lists(), before, "its watches go on")
+
     def test_an_operator_of_one_namespace_needs_no_right_beyond_it(self):
         PLANE.kubectl("create", "namespace", "small")
         wait_for("the account of pods", lambda: PLANE.kubectl("get", "serviceaccount", "default", "-n", "small",

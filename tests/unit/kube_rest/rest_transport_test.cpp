@@ -377,6 +377,23 @@ TEST_CASE("nobody listening is Unavailable") {
   CHECK(response.error().code() == ErrorCode::kUnavailable);
 }
 
+TEST_CASE("a name that nobody knows is Unavailable, and asked for anew by the next exchange") {
+  Directory directory;
+  test::make_certificate({directory.path});
+  kube::RestTransportOptions options;
+  // No name has a part of more than 63 characters: no server of names is asked, and none waited
+  // for.
+  options.url = "https://" + std::string(64, 'n') + ".invalid:6443";
+  options.ca.file = directory.path + "/ca.pem";
+  options.clock = &kClock;
+  const auto transport = kube::make_rest_transport(options);
+  REQUIRE_MESSAGE(transport, transport.error().message());
+  for (int i = 0; i < 2; ++i) {
+    CHECK(called(**transport) == "Unavailable");
+    CHECK(watched(**transport) == "Unavailable");
+  }
+}
+
 TEST_CASE("lines of a watch arrive one by one, wherever the chunks are cut") {
   ScriptedServer server([](const std::string&) {
     return ScriptedAnswer{{kChunkedHead, chunk("{\"a\":"), chunk("1}\n{\"b\":2}\r\n"),
