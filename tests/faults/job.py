@@ -8,6 +8,8 @@ The oracle (Job.end): every step once and in order, each with the SHA-256 and lo
 the model and the optimiser's state byte-equal, and no restart of the gang unless the test says how many.
 """
 
+import collections
+import itertools
 import json
 import os
 import re
@@ -22,6 +24,8 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 120
 POLL_SECONDS = 0.005
+# Steps of a run that ends when a test has done with it all that it wants, however long that takes.
+ENDLESS = 100_000_000
 # spec.training of all layers there are: what a step makes depends on statistics over a batch, on masks, and on moments.
 CNN = {"model": {"cnn": {"channels": [4, 8], "kernelSize": 3, "normalization": "Batch", "hidden": [32], "dropout": "0.25"}},
        "optimizer": {"adamw": {"learningRate": "0.003", "weightDecay": "0.05"}}, "gradientClipping": {"maxNorm": "1.0"}}
@@ -90,6 +94,14 @@ def signal_all(pids, number):
             os.kill(pid, number)
         except ProcessLookupError:
             pass
+
+
+def steps_of(job):
+    """Every step's line of the record, one after the other: a day's are too many to keep."""
+    with open(os.path.join(job.output, "checkpoints", "record.jsonl"), encoding="ascii") as file:
+        for line in file:
+            if line.startswith('{"step"'):
+                yield json.loads(line)
 
 
 class Worker:
@@ -408,6 +420,27 @@ class FaultTest(unittest.TestCase):
     def assert_undisturbed(self, job, slots, before):
         """The processes of these slots are those of before."""
         self.assertEqual(job.identities(slots), {slot: before[slot] for slot in slots}, job.logs()[-20000:])
+
+    def ended_by_request(self, job):
+        """Stops the run with a checkpoint, and lets it end at the step after; how many steps so many workers made."""
+        job.process.send_signal(signal.SIGINT)
+        code, said = job.wait()
+        self.assertEqual(code, 130, said)
+        steps = job.step()
+        with tempfile.TemporaryDirectory(prefix="muster-faults-") as directory:
+            training = {key: value for key, value in job.manifest["spec"]["training"].items() if key != "steps"}
+            calm = Job(directory, self.bin_dir, 1, steps, pace_ms=0, seed=job.seed, training=training).start("--quiet")
+            code, said = wait_for("the undisturbed run ends", lambda: calm.process.poll() is not None and calm.wait(),
+                                  DEADLINE + steps / 500)
+            self.assertEqual(code, 0, said)
+            facts = lambda line: line and (line["step"], line["loss"], line["sha256"], line["samples"])
+            by_workers = collections.Counter()
+            for number, (made, right) in enumerate(itertools.zip_longest(steps_of(job), steps_of(calm)), 1):
+                self.assertEqual(facts(made), facts(right))
+                self.assertEqual(made["step"], number)
+                by_workers[made["workers"]] += 1
+            self.assertEqual(number, steps)
+        return by_workers
 
     @staticmethod
     def needs_root():

@@ -8,24 +8,18 @@
 How to run the long ones: docs/benchmarks.md, "Long runs".
 """
 
-import collections
-import itertools
-import json
 import os
 import random
 import signal
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from job import DEADLINE, FaultTest, Job, main, read, signal_all, wait_for  # noqa: E402
+from job import ENDLESS, FaultTest, main, read, signal_all  # noqa: E402
 
 FAULTS = int(os.environ.get("MUSTER_FAULTS", "60"))
 SECONDS = float(os.environ.get("MUSTER_SOAK_SECONDS", "15"))
 SEED = int(os.environ.get("MUSTER_SEED") or time.time_ns() % 1_000_000)
-# A run with time for all of them stops by itself only after the schedule.
-ENDLESS = 100_000_000
 # Of private memory; what is freed is used again: 180 faults were seen to add 180. A leak of 64 in each membership adds 1,800 in 60.
 # Pages of connections in shared memory (0.2 to 1.1 MiB here) come and go with what a membership has sent: their mappings are counted.
 GROWTH_KIB = 512
@@ -39,14 +33,6 @@ def holdings(pid):
     status = dict(line.split(":", 1) for line in read(f"/proc/{pid}/status").splitlines() if ":" in line)
     shared = sum(line.split()[1].endswith("s") for line in read(f"/proc/{pid}/maps").splitlines())
     return len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"]), shared, int(status["RssAnon"].split()[0])
-
-
-def steps_of(job):
-    """Every step's line of the record, one after the other: a day's are too many to keep."""
-    with open(os.path.join(job.output, "checkpoints", "record.jsonl"), encoding="ascii") as file:
-        for line in file:
-            if line.startswith('{"step"'):
-                yield json.loads(line)
 
 
 class Soak(FaultTest):
@@ -71,26 +57,6 @@ class Soak(FaultTest):
             job.wait_for("a while", lambda: time.monotonic() >= until)
             signal_all(victim.trainers, signal.SIGCONT)
         return True
-
-    def ended_by_request(self, job):
-        """Stops the run with a checkpoint, and lets it end at the step after; how many steps so many workers made."""
-        job.process.send_signal(signal.SIGINT)
-        code, said = job.wait()
-        self.assertEqual(code, 130, said)
-        steps = job.step()
-        with tempfile.TemporaryDirectory(prefix="muster-faults-") as directory:
-            calm = Job(directory, self.bin_dir, 1, steps, pace_ms=0, seed=job.seed).start("--quiet")
-            code, said = wait_for("the undisturbed run ends", lambda: calm.process.poll() is not None and calm.wait(),
-                                  DEADLINE + steps / 500)
-            self.assertEqual(code, 0, said)
-            facts = lambda line: line and (line["step"], line["loss"], line["sha256"], line["samples"])
-            by_workers = collections.Counter()
-            for number, (made, right) in enumerate(itertools.zip_longest(steps_of(job), steps_of(calm)), 1):
-                self.assertEqual(facts(made), facts(right))
-                self.assertEqual(made["step"], number)
-                by_workers[made["workers"]] += 1
-            self.assertEqual(number, steps)
-        return by_workers
 
     def test_after_many_faults_the_survivors_hold_no_more_than_before(self):
         print(f"MUSTER_SEED={SEED}")
