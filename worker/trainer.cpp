@@ -256,7 +256,8 @@ void wait_until(const Clock& clock, MonoTime due) {
 
 Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, const Clock& clock,
                                       sentinel::ChannelWriter& channel, sentinel::Pulse& pulse,
-                                      const StepPace& pace, int instances) {
+                                      const StepPace& pace, const PlaceWatch& places,
+                                      int instances) {
   MUSTER_ASSIGN_OR_RETURN(const engine::TrainingConfig config, configure(launch));
   TrainerMembership membership(launch, channel, pulse, clock);
   std::unique_ptr<kernels::Context> device;
@@ -294,8 +295,9 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
               {"now", std::int64_t{change.ranks_now}}});
   };
   MonoTime due{};
-  hooks.at = [&](std::string_view point, std::int64_t) -> Status {
+  hooks.at = [&](std::string_view point, std::int64_t step) -> Status {
     pulse.set_evaluating(point == engine::point::kEvaluate);
+    if (places) places(point, step);
     if (!pace || point != engine::point::kIdle) return {};
     wait_until(clock, due);
     due = clock.mono_now() + pace();
@@ -330,7 +332,8 @@ int fail(sentinel::ChannelWriter& channel, int code, std::string_view sentence) 
 
 }  // namespace
 
-int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::string& gpus_listed) {
+int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::string& gpus_listed,
+                const PlaceWatch& places) {
   (void)prctl(PR_SET_NAME, "muster-trainer");  // it was executed as /proc/self/exe
   watch_stop_signals();
   auto launch = sentinel::receive_launch();
@@ -351,7 +354,7 @@ int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::str
   if (!pulse) return fail(channel, exit_code::kInternal, pulse.error().message());
   if (!pace) return fail(channel, pace.error().exit_code(), pace.error().message());
   try {
-    const auto summary = train(*launch, clock, channel, *pulse, *pace, instances);
+    const auto summary = train(*launch, clock, channel, *pulse, *pace, places, instances);
     if (!summary) return fail(channel, exit_code_of(summary.error()), summary.error().message());
     return summary->complete ? exit_code::kComplete : exit_code::kPlannedLeave;
   } catch (...) {
