@@ -70,7 +70,7 @@ SAME_EVERY_TIME = {"sim_seeds", "recovery_seeds", "membership_seeds", "membershi
                    "test_api", "test_placement", "test_queue", "test_bpe", "test_data"}
 # One of them alone at the end would leave a processor idle.
 LONGEST_FIRST = ["test_engine", "test_sentinel", "test_sim", "recovery_seeds", "sim_seeds", "membership_seeds",
-                 "faults_resources", "faults_network", "faults_silence"]
+                 "faults_resources", "faults_places", "faults_network", "faults_silence"]
 FAULTS_AT_ONCE = 3  # they wait more than they work
 # What another compiler may change: the bits, where it optimises most. That whole trainings have them, too, is for the sanitizers' tests
 # of the engine, which the same compiler builds.
