@@ -16,6 +16,8 @@ constexpr std::size_t kMostSteps = 512;
 constexpr int kSlowPercent = 20, kEvenPercent = 10;
 constexpr microseconds kLeastDelay{1'000};
 constexpr int kMostPercent = 10'000;
+/// Who is waited for so many times as long is far later.
+constexpr int kFarTimes = 2;
 /// A peer may say anything; nothing that is computed from it may overflow.
 constexpr microseconds kMostTime{std::chrono::hours(24)};
 constexpr double kMebibyte = 1 << 20;
@@ -144,6 +146,20 @@ Cause cause_of(const Pace& pace, const Usual& usual, microseconds explained, mic
   const auto& most = *std::max_element(own.begin(), own.end());
   // What it does alone does not take longer: it is its messages that come late.
   return most.first * 2 >= delay ? most.second : Cause::kNetwork;
+}
+
+/// What it waited itself for one for whom all wait far longer. A sum that lacks the part of such a
+/// one is late, whoever adds it up; over a slow link some get that part later than others.
+/// `waits`: by rank, how long each is waited for.
+microseconds passed_on(const Pace& pace, const std::vector<microseconds>& waits) {
+  const microseconds own = waits[static_cast<std::size_t>(pace.rank)];
+  microseconds longest{};
+  for (const Wait& wait : pace.waits) {
+    const auto peer = static_cast<std::size_t>(wait.rank);
+    if (peer >= waits.size() || waits[peer] < kFarTimes * own) continue;
+    longest = std::max(longest, std::min(bounded(wait.time), waits[peer]));
+  }
+  return longest;
 }
 
 }  // namespace
@@ -304,10 +320,13 @@ std::vector<Slowness> judge_paces(std::vector<Pace> paces, const std::vector<int
     Slowness one;
     one.delay =
         std::max(microseconds(0), waits[static_cast<std::size_t>(pace.rank)] - even - explained);
+    one.cause = cause_of(pace, gang, explained, one.delay);
+    if (one.cause == Cause::kNetwork) {
+      one.delay = std::max(microseconds(0), one.delay - passed_on(pace, waits));
+    }
     const microseconds without =
         std::max({gang.whole - one.delay, gang.whole / 100, microseconds(1)});
     one.percent = static_cast<int>(std::min<std::int64_t>(kMostPercent, 100 * one.delay / without));
-    one.cause = cause_of(pace, gang, explained, one.delay);
     all.push_back(one);
   }
   return all;

@@ -107,6 +107,8 @@ struct Slowness {
 /// least, all of one epoch, each with its pace.
 /// Those elsewhere may wait for a host as a whole, because it sends them what its trainers have
 /// together (engine/hosts): who of it was late those beside it say.
+/// Whose messages alone are late, and who waited itself for one for whom all wait twice as long,
+/// was late for that one's sake as far as that explains it.
 std::vector<Slowness> judge_paces(std::vector<Pace> paces, const std::vector<int>& host_of);
 
 /// Whether one trainer is to be named. Once it was, it stays named until it is clearly even.

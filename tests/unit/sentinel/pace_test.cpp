@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/rng.h"
 #include "tests/test_main.h"
@@ -207,6 +208,64 @@ TEST_CASE(
   for (std::size_t rank = 0; rank < 4; ++rank) {
     CAPTURE(rank);
     CHECK(verdicts[rank].delay == (rank == 3 ? kLong - kShort : microseconds(0)));
+  }
+}
+
+TEST_CASE(
+    "a slow link names whoever is behind it, and nobody who only waited for its part of a sum") {
+  // Messages pass the link one by one, so who is sent his last gets on last, and others wait for
+  // what he adds up. In milliseconds: one message takes 10.
+  for (const int size : {4, 8, 16}) {
+    CAPTURE(size);
+    const int last = 10 * (size - 1), slow = size / 2;
+    const auto reached = [&](int rank) { return 10 * ((rank - slow + size) % size); };
+    std::vector<Pace> paces;
+    for (int rank = 0; rank < size; ++rank) {
+      std::vector<Wait> all;
+      for (int other = 0; other < size; ++other) {
+        const int time = rank == slow    ? 2 * last
+                         : other == slow ? reached(rank) + last
+                                         : std::max(0, reached(other) - reached(rank));
+        if (other != rank) all.push_back({other, milliseconds(time)});
+      }
+      std::ranges::sort(all, [](const Wait& a, const Wait& b) {
+        return a.time != b.time ? a.time > b.time : a.rank < b.rank;
+      });
+      Pace pace;
+      pace.rank = rank;
+      pace.whole = milliseconds(2 * last + 10);
+      pace.waits_for_all = true;
+      pace.usual_wait = all[all.size() / 2].time;
+      all.resize(std::min(all.size(), kMostWaits));
+      std::ranges::sort(all, {}, &Wait::rank);
+      pace.waits = std::move(all);
+      paces.push_back(std::move(pace));
+    }
+    std::vector<int> host_of(static_cast<std::size_t>(size));
+    std::iota(host_of.begin(), host_of.end(), 0);
+    const auto verdicts = judge_paces(paces, host_of);
+    REQUIRE(verdicts.size() == paces.size());
+    for (int rank = 0; rank < size; ++rank) {
+      CAPTURE(rank);
+      const Slowness& one = verdicts[static_cast<std::size_t>(rank)];
+      CHECK((one.delay > milliseconds(last)) == (rank == slow));
+      if (rank != slow) CHECK(one.delay == microseconds(0));
+      if (rank == slow) CHECK(one.cause == Cause::kNetwork);
+    }
+  }
+}
+
+TEST_CASE("who is slow itself is named beside one that is far slower") {
+  Gang gang(std::vector<Cost>(4));
+  gang.costs()[1].compute += 0.1;
+  gang.costs()[2].compute += 0.04;
+  for (int i = 0; i < 20; ++i) gang.step();
+  const auto verdicts = gang.judge();
+  REQUIRE(verdicts.size() == 4);
+  for (const std::size_t rank : {1U, 2U}) {
+    CAPTURE(rank);
+    CHECK(verdicts[rank].cause == Cause::kCompute);
+    CHECK(verdicts[rank].percent >= 20);
   }
 }
 
