@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process that has a part of a model, or its network, is slow in a real run, and it is named with its cause.
+"""A process, or its network, is slow in a real run, and it is named with its cause.
 
     tests/faults/slow_test.py BIN_DIR [unittest arguments]     the networks need root; see wire.py
 """
@@ -15,7 +15,7 @@ import threading
 import unittest
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-from job import FaultTest, main, read  # noqa: E402
+from job import FaultTest, main, read, stat_of  # noqa: E402
 from wire import TCP, Wire, available  # noqa: E402
 
 LONG = 1_000_000  # steps; these runs are ended when somebody was named
@@ -26,6 +26,13 @@ BUSY = 0.25
 # Of a usual step before. What else is busy on the machine makes steps longer, too, by far less; and while the one that stops the
 # process does not get a processor, the process is not slow, and nobody can be named.
 CERTAINLY_SLOW = 2
+# Four whole copies, each of which sends each other one 0.2 MB twice in a step.
+WHOLE = {"model": {"mlp": {"hidden": [1024, 128]}}}
+# Two copies in two stages: half a MiB is handed on at a time, two are sent of each half of the gradients.
+STAGES = {"model": {"mlp": {"hidden": [1024, 1024, 1024]}}, "batchSize": 512, "microBatchSize": 128, "parallelism": {"pipeline": 2}}
+# Over 4 MiB, from where on a host sends what its processes have together. Samples, so that what a slowed process takes for them is
+# most of what it is late by: it also waits its turn with each message.
+BY_HOSTS = {"model": {"mlp": {"hidden": [1280, 1024]}}, "batchSize": 1024}
 
 
 def at_once(thread):
@@ -101,32 +108,39 @@ class TakenByOthers:
 
 class SlowTest(FaultTest):
     def said_by(self, job, slot):
-        """What its sentinel has said of how slow its trainer is."""
-        return [json.loads(line) for line in job.log_of(slot).splitlines() if "holds the others up" in line]
+        """What its sentinel has said of how slow its trainers are, in lines that are whole."""
+        text = job.log_of(slot)
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines() if "holds the others up" in line]
 
-    def wait_named(self, job, slot, cause, before, within=PROMISED):
-        """Waits until status names the worker for `cause`. On a machine that is not busy it must have been `within` the first slow
-        steps after `before`, and no other one for as much: whose network it is of two is told a peer first beside other work."""
-        trainers = [job.trainer(one) for one in range(job.manifest["spec"]["worker"]["count"])]
-        machine = TakenByOthers([os.getpid(), *trainers])
-        job.wait_for(f"worker {slot} is named", lambda: re.search(rf"worker {slot} slows the gang by \d+ %: {cause}", read(job.log)))
+    def wait_named(self, job, slot, cause, before, within=PROMISED, rank=None):
+        """Waits until status names the worker for `cause`, and gives what its sentinel said first of the process that is meant, `rank`
+        where it has several. On a machine that is not busy it must have been `within` the first slow steps after `before`, and no other
+        one for as much: whose network it is of two is told a peer first beside other work."""
+        rank = slot if rank is None else rank
+        workers = range(job.manifest["spec"]["worker"]["count"])
+        machine = TakenByOthers([os.getpid(), *(pid for one in workers for pid in job.with_trainer(one).trainers)])
+
+        def named():
+            said = [line for line in self.said_by(job, slot) if line["rank"] == rank and line["step"] > before]
+            return said and re.search(rf"worker {slot} slows the gang by \d+ %: {cause}", read(job.log)) and said[0]
+
+        first = job.wait_for(f"worker {slot} is named", named)
         taken = machine.processors()
-        said = self.said_by(job, slot)
-        first = next((line for line in said if line["step"] > before), None)
-        self.assertTrue(first, f"named before step {before}: {said}")
-        others = [line for other in range(job.manifest["spec"]["worker"]["count"]) if other != slot for line in self.said_by(job, other)]
+        said = [line for one in workers for line in self.said_by(job, one)]
+        others = [line for line in said if line["rank"] != rank]
         job.wait_step(first["step"])
         last = promised_by({line["step"]: line["seconds"] for line in job.record() if line["step"] <= first["step"]}, before, within)
         print(f"named {first['step'] - before} steps after: {first['percent']} %, {first['delay_ms']} ms a step; others: {len(others)}; "
               f"{taken:.2f} processors were others'; the first {within} slow steps were over {f'{last - before} after' if last else 'later'}")
         self.assertEqual(first["cause"], cause, said)
         if taken >= BUSY:
-            return
+            return first
         if last:
             self.assertLessEqual(first["step"], last, said)
         for line in others:
             if line["cause"] not in ("compute", "files"):
                 self.assertLess(line["delay_ms"], first["delay_ms"], line)
+        return first
 
 
 class Slow(SlowTest):
@@ -152,13 +166,12 @@ class Slow(SlowTest):
 
 @unittest.skipUnless(available(), "needs root and /dev/net/tun")
 class Network(SlowTest):
-    def wired(self):
-        """(job, wire) of two copies in two stages: half a MiB is handed on at a time, two are sent of each half of the gradients."""
-        training = {"model": {"mlp": {"hidden": [1024, 1024, 1024]}}, "batchSize": 512, "microBatchSize": 128,
-                    "checkpoint": {"path": "/unused", "everySteps": LONG}, "parallelism": {"pipeline": 2}}
-        job = self.job(4, steps=LONG, pace_ms=0, spec={"min": 4}, training=training)
+    def wired(self, workers, training, **worker):
+        """(job, wire) of a job that trains over a network of the test's, after some steps."""
+        training = {"checkpoint": {"path": "/unused", "everySteps": LONG}, **training}
+        job = self.job(workers, steps=LONG, pace_ms=0, spec={"min": workers, **worker}, training=training)
         others = set(threading.enumerate())
-        wire = Wire(job, 4, seed=1)
+        wire = Wire(job, workers, seed=1)
         # What is slow where a machine is busy is to be its workers, not the network between them.
         for thread in set(threading.enumerate()) - others:
             at_once(thread.native_id)
@@ -168,12 +181,39 @@ class Network(SlowTest):
         job.wait_step(20)
         return job, wire
 
-    def not_yet_named(self, job):
-        """One of the two second stages; a busy machine may have had the other named before anything was done to it."""
-        return next(slot for slot in (3, 1) if not self.said_by(job, slot))
+    def not_yet_named(self, job, slots=(3, 1)):
+        """One of these, of stages the two second ones; a busy machine may have had another named before anything was done to it."""
+        return next(slot for slot in slots if not self.said_by(job, slot))
+
+    def name_network_of_whole(self, bytes_per_second, delay, link=False):
+        """Status, and an event, name the worker of a whole copy whose packets are throttled so. Its sentinel's datagrams are not."""
+        job, wire = self.wired(4, WHOLE)
+        slot = self.not_yet_named(job, (3, 2, 1))
+        wire.throttle(bytes_per_second, delay, slot, protocols=(TCP,), link=link)
+        first = self.wait_named(job, slot, "network", job.step())
+        told = f"worker {slot} slows the gang by {first['percent']} %: network; seen at step {first['step']}"
+        job.wait_for(f"an event: {told}", lambda: f"Warning: {told}" in read(job.log))
+
+    def test_a_slow_link_of_a_whole_copy_is_named(self):
+        self.name_network_of_whole(8e6, 0, link=True)  # 75 ms to all others, twice in a step
+
+    def test_late_packets_of_a_whole_copy_are_named(self):
+        self.name_network_of_whole(1e9, 0.06)  # once to it and once from it, twice in a step
+
+    def test_of_a_host_the_slow_process_is_named_and_not_the_one_beside_it(self):
+        job, _ = self.wired(2, BY_HOSTS, processes=2)
+        beside, slowed = sorted(job.with_trainer(1).trainers, key=lambda pid: (stat_of(pid)[2], pid))
+        before = job.step()
+        with Slowed(slowed, 8):
+            first = self.wait_named(job, 1, "compute", before, rank=3)
+        self.assertTrue(stat_of(beside), "the other process has died meanwhile")
+        # Both send what their host has together, which was late for all others.
+        for line in self.said_by(job, 1):
+            if line["rank"] == 2 and line["step"] > before:
+                self.assertLess(2 * line["delay_ms"], first["delay_ms"], line)
 
     def test_a_slow_network_of_a_stage_is_named(self):
-        job, wire = self.wired()
+        job, wire = self.wired(4, STAGES)
         slot = self.not_yet_named(job)
         # The sentinels' datagrams do not queue behind it: nobody is to be missed.
         wire.throttle(10e6, 0, slot, protocols=(TCP,))
@@ -181,13 +221,13 @@ class Network(SlowTest):
         self.wait_named(job, slot, "network", job.step(), within=3 * PROMISED)
 
     def test_of_a_stage_that_is_stopped_in_turns_the_network_is_not_named(self):
-        job, _ = self.wired()
+        job, _ = self.wired(4, STAGES)
         slot = self.not_yet_named(job)
         with Slowed(job.trainer(slot), 16):
             self.wait_named(job, slot, "compute", job.step())
 
     def test_on_a_busy_machine_nobodys_network_is_named(self):
-        job, _ = self.wired()
+        job, _ = self.wired(4, STAGES)
         for processor in os.sched_getaffinity(0):
             burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
             self.addCleanup(burner.wait)

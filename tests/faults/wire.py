@@ -184,16 +184,16 @@ class Wire:
             return [(time, packet) for time in times]
         self.policy = policy
 
-    def throttle(self, bytes_per_second, delay, slot, protocols=None):
+    def throttle(self, bytes_per_second, delay, slot, protocols=None, link=False):
         """What the slot sends or gets passes at that rate, in order, each packet `delay` seconds late at least; only that of
-        `protocols`, where they are given."""
+        `protocols`, where they are given. The rate is that of each way from a slot to another, or of the slot's `link`, each way."""
         free_at = {}
 
         def policy(source, target, packet):
             if slot not in (source, target) or (protocols and packet[9] not in protocols):
                 return [(0, packet)]
             now = time.monotonic()
-            way = source, target
+            way = source == slot if link else (source, target)
             free_at[way] = max(now, free_at.get(way, now)) + len(packet) / bytes_per_second
             self.counts["late"] += 1
             return [(free_at[way] - now + delay, packet)]
