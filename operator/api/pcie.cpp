@@ -1,5 +1,7 @@
 #include "operator/api/pcie.h"
 
+#include <algorithm>
+
 #include "common/contract.h"
 #include "common/json.h"
 #include "operator/api/fields.h"
@@ -84,6 +86,23 @@ bool is_pci_address(std::string_view text) {
   return are_hex_digits(domain) && tail[0] == ':' && are_hex_digits(tail.substr(1, 2)) &&
          tail[3] == ':' && are_hex_digits(tail.substr(4, 2)) && tail[6] == '.' && tail[7] >= '0' &&
          tail[7] <= '7';
+}
+
+std::vector<int> numa_nodes_of_gpus(const PcieNode& node) {
+  std::vector<int> numbers;
+  numbers.reserve(node.gpus.size());
+  std::vector<std::optional<int>> of_switch(node.switches.size());
+  for (const PcieDevice& gpu : node.gpus) {
+    if (!gpu.numa_node) return {};
+    numbers.push_back(*gpu.numa_node);
+    if (!gpu.switch_index) continue;
+    std::optional<int>& told = of_switch[static_cast<std::size_t>(*gpu.switch_index)];
+    if (told && told != gpu.numa_node) return {};
+    told = gpu.numa_node;
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
 }
 
 std::string pcie_annotation(const PcieNode& node) {

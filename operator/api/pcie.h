@@ -49,6 +49,10 @@ bool is_pci_address(std::string_view text);
 
 inline constexpr std::size_t kMaxPcieAnnotationBytes = 16 * 1024;
 
+/// Numbers of the NUMA nodes that its GPUs are on, ascending. Empty: not all of these say theirs,
+/// or those below one switch differ, so that nothing is known.
+std::vector<int> numa_nodes_of_gpus(const PcieNode& node);
+
 /// The value of the annotation: compact JSON, never longer than kMaxPcieAnnotationBytes for what
 /// keeps to the bounds above.
 std::string pcie_annotation(const PcieNode& node);

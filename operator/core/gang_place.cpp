@@ -71,7 +71,7 @@ struct NodeOffer {
   std::int64_t fit = 0;
   int distance = 0;        ///< to the nodes where the gang stands already
   bool is_beside = false;  ///< it is one of these
-  bool shares_switch = false;
+  int burden = 0;          ///< PcieUse::burden of what it would take of the gang
 };
 
 /// What nodes offer to a gang.
@@ -185,7 +185,7 @@ void sort_candidates(std::vector<NodeOffer>& candidates, bool do_suffice) {
     if (a.distance != b.distance) return a.distance < b.distance;
     // All workers of a gang are alike, so taking the roomiest nodes first uses the fewest.
     if (a.fit != b.fit) return a.fit > b.fit;
-    if (a.shares_switch != b.shares_switch) return b.shares_switch;
+    if (a.burden != b.burden) return a.burden < b.burden;
     return a.by_name < b.by_name;
   };
   const std::size_t sorted =
@@ -300,7 +300,8 @@ std::vector<int> nodes_by_slot(const WaitingGang& gang, const Placement& placeme
   return nodes;
 }
 
-/// Whom the gang meets below PCIe switches of these hosts; before its room is taken.
+/// Whom the gang meets below PCIe switches of these hosts, and where it sends between NUMA nodes;
+/// before its room is taken.
 std::string why_shared(const WaitingGang& gang, Rooms& rooms, const std::vector<HostShare>& hosts) {
   const api::Resources& per_worker = gang.per_worker;
   return PcieUse(rooms.inventory(), per_worker).why(hosts, [&](int node) {
@@ -390,15 +391,15 @@ std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& roo
 }
 
 /// From `at` on, the roomiest first: of those that hold all of the rest the tightest comes next, if
-/// it can be one where no PCIe switch is shared. That uses as few nodes, and leaves the roomy ones
-/// to gangs that need them.
+/// it can be one where no PCIe switch is shared and no NUMA node left. That uses as few nodes, and
+/// leaves the roomy ones to gangs that need them.
 void put_tightest_next(std::vector<NodeOffer>& candidates, std::size_t at, std::int64_t workers) {
   const auto begin = candidates.begin() + static_cast<std::ptrdiff_t>(at);
   const auto end = std::find_if(begin, candidates.end(),
                                 [&](const NodeOffer& one) { return one.fit < workers; });
   if (end == begin) return;
   const auto best = std::min_element(begin, end, [](const NodeOffer& a, const NodeOffer& b) {
-    return std::tie(a.shares_switch, a.fit) < std::tie(b.shares_switch, b.fit);
+    return std::tie(a.burden, a.fit) < std::tie(b.burden, b.fit);
   });
   std::rotate(begin, best, best + 1);
 }
@@ -445,7 +446,7 @@ Offers offers_to(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps,
     const bool is_beside = !gang.wish.beside.empty() && gang.wish.beside.contains(name);
     const int here = static_cast<int>(std::min<std::int64_t>(fit, gang.count));
     offers.candidates.push_back({index, by_name++, fit, distances[as_index(index)], is_beside,
-                                 here > 0 && pcie.must_share(index, here)});
+                                 here > 0 ? pcie.burden(index, here) : 0});
   }
   sort_candidates(offers.candidates, offers.total >= gang.min);
   return offers;

@@ -162,19 +162,22 @@ std::map<std::string, std::string> Inventory::own_labels_of(const api::Node& nod
   return labels;
 }
 
-void Inventory::note_switches(const api::Node& node) {
+void Inventory::note_links_in(const api::Node& node) {
   if (!node.pcie) return;
+  double& slowest = facts_->slowest_in_host;
   for (const api::PcieSwitch& one : node.pcie->switches) {
     if (one.uplink_bytes_per_second <= 0) continue;
-    facts_->slowest_switch =
-        std::min(facts_->slowest_switch, static_cast<double>(one.uplink_bytes_per_second));
+    slowest = std::min(slowest, static_cast<double>(one.uplink_bytes_per_second));
+  }
+  if (api::numa_nodes_of_gpus(*node.pcie).size() > 1) {
+    slowest = std::min(slowest, facts_->topology->host.numa_bytes_per_second);
   }
 }
 
 void Inventory::set_node(int index, const api::Node& node) {
   const std::size_t i = as_index(index);
   facts_->nodes[i] = &node;
-  note_switches(node);
+  note_links_in(node);
   for (const auto& [resource, number] : facts_->resources) {
     const std::int64_t now = capacity_of(node, resource);
     std::int64_t& capacity = facts_->capacity[as_index(number)][i];
@@ -231,7 +234,7 @@ Inventory::Update Inventory::update(const api::Node& node) {
   if (!may_update(index, node)) return Update::kRefused;
   if (is_as_it_was(index, node)) {
     facts_->nodes[as_index(index)] = &node;
-    note_switches(node);
+    note_links_in(node);
     return Update::kNothing;
   }
   for (Tracked& tracked : tracked_) {

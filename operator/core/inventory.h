@@ -186,9 +186,9 @@ class Inventory {
     return {capacity, free_[as_index(number)][as_index(node)]};
   }
   bool has(int node, const std::string& resource) const;
-  /// No uplink of a PCIe switch of these nodes has less bandwidth that is known; infinite where
-  /// none has any.
-  double slowest_switch() const { return facts_->slowest_switch; }
+  /// No uplink of a PCIe switch of these nodes has less bandwidth that is known, and no link
+  /// between their NUMA nodes; infinite where none has any.
+  double slowest_in_host() const { return facts_->slowest_in_host; }
 
   /// In words where this and another inventory of the same nodes differ; empty: nowhere. The shapes
   /// asked for here are counted there, too.
@@ -217,7 +217,7 @@ class Inventory {
     std::unordered_map<std::string, int> index;
     std::vector<const api::Node*> nodes;
     std::vector<int> by_name;
-    double slowest_switch = std::numeric_limits<double>::infinity();  ///< of all that ever were
+    double slowest_in_host = std::numeric_limits<double>::infinity();  ///< of all that ever were
   };
   struct Tracked {
     PodShape shape;
@@ -246,7 +246,7 @@ class Inventory {
   bool may_update(int index, const api::Node& node) const;
   bool is_as_it_was(int index, const api::Node& node) const;
   void set_node(int index, const api::Node& node);
-  void note_switches(const api::Node& node);
+  void note_links_in(const api::Node& node);
   void change(int node, const NumberedAmounts& amounts, std::int64_t pods);
   void touch(int node);
   std::uint64_t changes() const { return changes_before_ + changed_.size(); }

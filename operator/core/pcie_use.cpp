@@ -60,6 +60,27 @@ std::string shared_text(const api::PcieNode& pcie) {
   return text + " is shared";
 }
 
+/// GPUs of the NUMA node that has most of several; 0: there are none such, or nothing is known.
+std::int64_t largest_numa_node(const api::PcieNode& pcie) {
+  const std::vector<int> numbers = api::numa_nodes_of_gpus(pcie);
+  if (numbers.size() < 2) return 0;
+  std::int64_t largest = 0;
+  for (const int number : numbers) {
+    const auto gpus =
+        std::count_if(pcie.gpus.begin(), pcie.gpus.end(),
+                      [&](const api::PcieDevice& gpu) { return gpu.numa_node == number; });
+    largest = std::max<std::int64_t>(largest, gpus);
+  }
+  return largest;
+}
+
+/// Whether GPUs of the node send each other nothing over PCIe.
+bool is_linked_inside(const Topology& topology, int node) {
+  const int leaf = topology.leaf_of_node[as_index(node)];
+  const int level = topology.domains[as_index(leaf)].level;
+  return have_own_links(topology.host) || (level >= 0 && topology.levels[as_index(level)].is_fast);
+}
+
 }  // namespace
 
 bool PcieUse::must_share(int node, int pods) const {
@@ -76,6 +97,34 @@ bool PcieUse::must_share(int node, int pods) const {
     if (sums[static_cast<std::size_t>(sum)]) return false;
   }
   return true;
+}
+
+bool PcieUse::must_cross(int node, int pods) const {
+  const std::int64_t own = per_worker_.gpus * pods;
+  if (pods < 2 || own <= 0 || is_linked_inside(inventory_.topology(), node)) return false;
+  const auto [all, free] = inventory_.amount_on(node, number_);
+  const std::optional<api::PcieNode>& pcie = inventory_.node(node).pcie;
+  if (own > free || !pcie || all != static_cast<std::int64_t>(pcie->gpus.size())) return false;
+  const std::int64_t largest = largest_numa_node(*pcie);
+  return largest > 0 && own > largest;
+}
+
+std::string PcieUse::why_crossed(const std::vector<HostShare>& hosts) const {
+  const HostShare* first = nullptr;
+  std::size_t count = 0;
+  for (const HostShare& host : hosts) {
+    if (!must_cross(host.node, host.pods)) continue;
+    if (first == nullptr) first = &host;
+    ++count;
+  }
+  if (first == nullptr) return "";
+  std::string text = "on " + inventory_.node(first->node).meta.name + " no NUMA node has " +
+                     std::to_string(per_worker_.gpus * first->pods) +
+                     " GPUs, so workers send to each other between NUMA nodes";
+  if (count > 1) {
+    text += ", as on " + std::to_string(count - 1) + (count == 2 ? " host more" : " hosts more");
+  }
+  return text;
 }
 
 std::string PcieUse::why(const std::vector<HostShare>& hosts, const HoldersOn& holders) const {
@@ -95,6 +144,8 @@ std::string PcieUse::why(const std::vector<HostShare>& hosts, const HoldersOn& h
   if (count > kMaxHostsInText) {
     text += "; and so on " + std::to_string(count - kMaxHostsInText) + " hosts more";
   }
+  const std::string crossed = why_crossed(hosts);
+  if (!crossed.empty()) text += (text.empty() ? "" : "; ") + crossed;
   return text;
 }
 

@@ -78,6 +78,21 @@ std::string users_text(const std::vector<api::ObjectKey>& jobs) {
   return jobs_text(jobs) + (jobs.size() == 1 ? " uses" : " use");
 }
 
+/// ", bound by the uplink of rack r1"; empty: no link bounds it.
+std::string bound_text(const Topology& topology, const PlacementWish& wish, const StepTime& time) {
+  if (time.bound_switch >= 0) {
+    const PcieSeats& seats = *wish.gpus.seats;
+    const PcieSeats::Place place{time.bound_node, time.bound_switch};
+    const std::string what = seats.is_switch(place) ? "uplink of " : "link of ";
+    return ", bound by the " + what + seats.text(place);
+  }
+  if (time.bound_domain >= 0) {
+    return ", bound by the uplink of " + domain_text(topology, time.bound_domain);
+  }
+  if (time.bound_node < 0) return "";
+  return ", bound by the link of host " + topology.nodes[as_index(time.bound_node)];
+}
+
 /// Where the tree is from, and the first of what could not be used for it.
 std::string source_text(const Topology& topology) {
   std::string text = "topology from " + topology.source;
@@ -117,16 +132,8 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
           std::to_string(wish.pods) + " (" + std::to_string(room_of(room, domain)) + "): ";
   if (placement.leaves > 1) text += many(placement.leaves, "leaf domain") + ", ";
   text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted exchange " +
-          milliseconds_text(placement.time.exchange_seconds) + " a step";
-  if (placement.time.bound_switch >= 0) {
-    text += ", bound by the uplink of " +
-            wish.gpus.seats->text({placement.time.bound_node, placement.time.bound_switch});
-  } else if (placement.time.bound_domain >= 0) {
-    text += ", bound by the uplink of " + domain_text(topology, placement.time.bound_domain);
-  } else if (placement.time.bound_node >= 0) {
-    text += ", bound by the link of host " +
-            topology.nodes[static_cast<std::size_t>(placement.time.bound_node)];
-  }
+          milliseconds_text(placement.time.exchange_seconds) + " a step" +
+          bound_text(topology, wish, placement.time);
   text +=
       " (" + source_text(topology) + ", confidence " + confidence_text(topology.confidence) + ")";
   if (placement.spares_room) text += "; of places alike the one that breaks up the least room";
@@ -140,20 +147,23 @@ std::string why_beside(const Topology& topology, const PlacementWish& wish, cons
   if (const int link = placement.avoided_link; link >= 0) {
     const int first_node = static_cast<int>(topology.domains.size());
     const int first_switch = first_node + static_cast<int>(topology.nodes.size());
-    const bool is_node = link >= first_node, is_switch = link >= first_switch;
-    const int node = is_switch ? wish.gpus.seats->place_of(link).node : link - first_node;
+    const bool is_node = link >= first_node, is_in_host = link >= first_switch;
+    const PcieSeats::Place place =
+        is_in_host ? wish.gpus.seats->place_of(link) : PcieSeats::Place{link - first_node, -1};
+    const int node = place.node;
+    const bool is_uplink = !is_node || (is_in_host && wish.gpus.seats->is_switch(place));
     const bool stays =
         std::any_of(placement.hosts.begin(), placement.hosts.end(), [&](const HostShare& host) {
           if (is_node) return host.node == node;
           const Domain& domain = topology.domains[as_index(link)];
           return host.node >= domain.first_node && host.node < domain.first_node + domain.nodes;
         });
-    const std::string where = is_switch ? wish.gpus.seats->text(wish.gpus.seats->place_of(link))
-                              : is_node ? "host " + topology.nodes[as_index(node)]
-                                        : domain_text(topology, link);
+    const std::string where = is_in_host ? wish.gpus.seats->text(place)
+                              : is_node  ? "host " + topology.nodes[as_index(node)]
+                                         : domain_text(topology, link);
     text += stays ? "; with less than otherwise on " : "; rather than on ";
-    text += where + ", whose " + (is_node && !is_switch ? "link " : "uplink ") +
-            users_text(traffic.jobs_on(link));
+    text +=
+        where + ", whose " + (is_uplink ? "uplink " : "link ") + users_text(traffic.jobs_on(link));
   }
   const double more = placement.time.exchange_seconds - placement.undisturbed_seconds;
   if (more > kWorthTelling * placement.time.exchange_seconds) {

@@ -221,7 +221,7 @@ const std::vector<const SendingGang*>& Rooms::sending() {
 
 const Traffic* Rooms::traffic() {
   const Topology& topology = inventory_->topology();
-  if (!seats_ && std::isfinite(inventory_->slowest_switch())) {
+  if (!seats_ && std::isfinite(inventory_->slowest_in_host())) {
     seats_.emplace(*inventory_, static_cast<int>(topology.domains.size() + topology.nodes.size()));
   }
   if (sending().empty()) return nullptr;

@@ -28,9 +28,13 @@ double rate_beside(const LinkUse& others, double flows, double bytes_per_second)
                   bytes_per_second * flows / (flows + others.flows));
 }
 
+bool have_own_links(const HostLink& host) { return host.local_bytes_per_second > kFasterThanPcie; }
+
 double flows_over(const PcieSeat& seat, int gpus_per_pod, int x, int n, const HostLink& host) {
   const double here = static_cast<double>(seat.gpus) / gpus_per_pod;
-  const bool has_own_links = host.local_bytes_per_second > kFasterThanPcie;
+  const bool has_own_links = have_own_links(host);
+  // What leaves the host need not pass another NUMA node, and one pod alone sends nothing here.
+  if (seat.is_numa) return has_own_links || x < 2 ? 0 : here * (x - here);
   return here * (has_own_links ? n - x : n - here);
 }
 

@@ -42,7 +42,7 @@ struct StepTime {
   /// What bounds the exchange: the uplink of a domain, else the link of a node; -1: latency alone,
   /// or the pods' host.
   int bound_domain = -1, bound_node = -1;
-  int bound_switch = -1;  ///< of `bound_node`, in api::PcieNode: not its link, but this uplink
+  int bound_switch = -1;  ///< within `bound_node`, PcieSeats::Place: not its card, but this link
 };
 
 /// GPUs of a gang's pods, where anything is known of the switches above them.
@@ -68,7 +68,8 @@ struct Crossing {
 /// With n pods and S bytes of gradients every pod sends S/n to every other, twice. A domain with x
 /// of them sends x(n-x)S/n through its uplink each time, a host the same through its card, and
 /// x(x-1)S/n within itself; a PCIe switch with the GPUs of y of them y(n-y)S/n through its uplink,
-/// or y(n-x)S/n if a host's GPUs have links of their own. The slowest of these bounds both
+/// or y(n-x)S/n if a host's GPUs have links of their own; a NUMA node with those of y of a host's x
+/// pods y(x-y)S/n to its others, or nothing if they have. The slowest of these bounds both
 /// exchanges, each after the latency of the lowest domain that holds all. On a link that others use
 /// a gang gets what they leave, and no less than its share by the number of flows, which is what
 /// TCP and fair switches give. Threads: one at a time.
@@ -155,7 +156,10 @@ class StepModel {
   mutable std::vector<Crossing> crossings_;
 };
 
-/// Pairs of a gang's n pods over a switch's uplink, with x pods on its host.
+/// Whether a host's GPUs have better ways to each other than PCIe, as NVLink.
+bool have_own_links(const HostLink& host);
+
+/// Pairs of a gang's n pods over the link of a switch or a NUMA node, with x pods on its host.
 double flows_over(const PcieSeat& seat, int gpus_per_pod, int x, int n, const HostLink& host);
 
 /// Bytes a second that `flows` of a gang get of a link which others use.

@@ -48,6 +48,10 @@ struct HostLink {
   double local_bytes_per_second = 24e9;  ///< of one pod to others on its host
   double local_latency_seconds = 5.7e-6;
   double fast_bytes_per_second = 360e9;  ///< within a domain of a level with is_fast
+  /// From one NUMA node of a host to its others, one way. NCCL's table has 10e9 for Intel's
+  /// Skylake, 16e9 for AMD's first two EPYCs and 22e9 for Sapphire Rapids; no label says which it
+  /// is.
+  double numa_bytes_per_second = 16e9;
   bool operator==(const HostLink&) const = default;
 };
 

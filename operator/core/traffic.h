@@ -1,7 +1,7 @@
 // The ledger of shared links: what the gangs that run send over each uplink, each host's card and,
-// where these are known, the uplinks of PCIe switches that their GPUs share,
-// how much longer a gang takes beside them, and how much longer they take beside it. A function of
-// what is told of the gangs, in any order; nothing here chooses.
+// where these are known, the uplinks of PCIe switches and the links of NUMA nodes that their GPUs
+// share, how much longer a gang takes beside them, and how much longer they take beside it. A
+// function of what is told of the gangs, in any order; nothing here chooses.
 #pragma once
 
 #include <set>

@@ -15,6 +15,7 @@ FILL = "operator/core/placement_fill.cpp"
 INVENTORY = "operator/core/inventory.cpp"
 KEPT = "operator/core/kept_inventory.cpp"
 ROOMS = "operator/core/rooms.cpp"
+SEATS = "operator/core/pcie_seats.cpp"
 GANG_PLACE = "operator/core/gang_place.cpp"
 TRAFFIC = "operator/core/traffic.cpp"
 SOURCES = "operator/core/topology_sources.cpp"
@@ -279,6 +280,22 @@ BREAKAGES = [
              "  if (wish_.pcie == nullptr || !wish_.pcie->must_share(node, pods)) return node;\n", "  return node;\n", "test_placement"),
     Breakage("who takes all GPUs that are left is said to share a switch", "operator/core/pcie_use.cpp", "sum <= all - own; ++sum",
              "sum < all - own; ++sum", "test_placement"),
+    Breakage("a gang of several switches takes the next ones wherever they are", SEATS,
+             "if (near == group.numa) here = numa;", "if (near == group.numa) here = Choice();", "test_placement"),
+    Breakage("a gang takes the first large switch rather than a NUMA node that holds it", SEATS,
+             "own.tightest >= 0 ? own.tightest : best.largest;", "own.tightest >= 0 ? own.tightest : own.largest;", "test_placement"),
+    Breakage("a pod whose GPUs are on two NUMA nodes sends to itself", "operator/core/step_time.cpp",
+             "return has_own_links || x < 2 ? 0 : here * (x - here);", "return has_own_links ? 0 : here * (x - here);", "test_placement"),
+    Breakage("what leaves a host passes another of its NUMA nodes", "operator/core/step_time.cpp",
+             "return has_own_links || x < 2 ? 0 : here * (x - here);", "return has_own_links || x < 2 ? 0 : here * (n - here);", "test_placement"),
+    Breakage("where there are no switches nobody asks for NUMA nodes", INVENTORY,
+             "    slowest = std::min(slowest, facts_->topology->host.numa_bytes_per_second);\n", "", "test_placement"),
+    Breakage("GPUs below one switch may be on several NUMA nodes", "operator/api/pcie.cpp",
+             "    if (told && told != gpu.numa_node) return {};\n", "", "test_api"),
+    Breakage("a gang that fills one NUMA node is said to send between several", "operator/core/pcie_use.cpp", "own > largest;",
+             "own >= largest;", "test_placement"),
+    Breakage("without a network a gang is on two NUMA nodes beside a host where one holds it", "operator/core/pcie_use.h",
+             " + (must_cross(node, pods) ? 1 : 0);", ";", "test_placement"),
     Breakage("a gang is told more traffic than its links carry", TRAFFIC,
              "return {std::min(wanted, one.bytes_per_second), duty * one.flows};", "return {wanted, duty * one.flows};", "test_placement"),
     Breakage("a gang on one node hears that its network is a guess", GANG_PLACE,

@@ -121,6 +121,7 @@ class PcieTest(InstalledTest):
         status, message = self.admitted("fours")
         self.assertEqual(status, "True")
         self.assertNotIn("switch", message)
+        self.assertIn("on node1 no NUMA node has 8 GPUs", message)
 
     def test_who_must_share_a_switch_is_told_with_whom(self):
         for name in ("three-a", "three-b"):

@@ -157,6 +157,31 @@ TEST_CASE("a NUMA node that cannot be one is not known") {
   }
 }
 
+TEST_CASE("two sockets without switches tell their NUMA nodes, through the annotation, too") {
+  SysfsTree tree;
+  for (int socket = 0; socket < 2; ++socket) {
+    const std::string domain = socket == 0 ? "pci0000:00/0000:00" : "pci0000:80/0000:80";
+    for (int i = 0; i < 2; ++i) {
+      const std::string port = domain + ":0" + std::to_string(i + 1) + ".0";
+      tree.add(port, kPort);
+      tree.add(port + "/" + SysfsTree::address(0x80 * socket + i + 1, 0),
+               with(kGpu, {{"numa_node", std::to_string(socket)}}));
+    }
+  }
+  const auto node = read_pcie(tree.root());
+  REQUIRE(node);
+  const auto told = api::parse_pcie_annotation(api::pcie_annotation(*node));
+  REQUIRE(told);
+  CHECK(told->switches.empty());
+  CHECK(told->gpus.size() == 4);
+  CHECK(api::numa_nodes_of_gpus(*told) == std::vector<int>{0, 1});
+  // One that does not say so leaves it open between which of them something is sent.
+  tree.add("pci0000:00/0000:00:05.0", with(kGpu, {{"numa_node", "-1"}}));
+  const auto open = read_pcie(tree.root());
+  REQUIRE(open);
+  CHECK(api::numa_nodes_of_gpus(*open).empty());
+}
+
 TEST_CASE("a device whose files are missing or no files is left out, and the others are not") {
   for (const auto& broken :
        {Attributes{}, Attributes{{"class", "0x030200"}}, Attributes{{"vendor", "0x10de"}},

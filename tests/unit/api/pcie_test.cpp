@@ -127,3 +127,17 @@ TEST_CASE("a node whose annotation cannot be used is a node without one") {
   text.pop_back();
   CHECK_FALSE(pcie_of(node));
 }
+
+TEST_CASE("NUMA nodes are known where all GPUs say theirs, and those below a switch the same") {
+  const auto numbers = [](const std::vector<PcieDevice>& gpus) {
+    PcieNode node = two_switches();
+    node.gpus = gpus;
+    return numa_nodes_of_gpus(node);
+  };
+  using Numbers = std::vector<int>;
+  CHECK(numbers({{"a", 3, 0}, {"b", 3, 0}, {"c", 0, 1}, {"d", 1, {}}}) == Numbers{0, 1, 3});
+  CHECK(numbers({{"a", 1, 0}, {"b", 1, 1}}) == Numbers{1});
+  CHECK(numbers({{"a", 0, 0}, {"b", {}, 1}}).empty());
+  CHECK(numbers({{"a", 0, 0}, {"b", 1, 0}}).empty());
+  CHECK(numbers({}).empty());
+}

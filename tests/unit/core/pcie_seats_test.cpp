@@ -34,6 +34,21 @@ api::PcieNode make_switches(const std::vector<int>& gpus, int alone = 0,
   return pcie;
 }
 
+/// The same with each switch, and GPUs `alone` of a number each, on these NUMA nodes.
+api::PcieNode make_numa(const std::vector<std::pair<int, int>>& switches,
+                        const std::vector<std::pair<int, int>>& alone = {}) {
+  std::vector<int> gpus;
+  for (const auto& [count, numa] : switches) gpus.push_back(count);
+  // Faster than all that is told of else, so that it bounds nothing.
+  api::PcieNode pcie = make_switches(gpus, 0, 100'000'000'000);
+  for (api::PcieDevice& gpu : pcie.gpus)
+    gpu.numa_node = switches[as_index(*gpu.switch_index)].second;
+  for (const auto& [count, numa] : alone) {
+    for (int i = 0; i < count; ++i) pcie.gpus.push_back({"", numa, {}});
+  }
+  return pcie;
+}
+
 /// A rack of hosts with cards that are faster than switches. Gangs that are there hold their GPUs.
 struct SwitchRack {
   explicit SwitchRack(std::vector<std::optional<api::PcieNode>> known,
@@ -107,6 +122,57 @@ TEST_CASE("a gang has the tightest switch of its own, else several, else those o
   CHECK(rack.seats->seats(1, "amd.com/gpu", 2).size() == 1);  // the node's GPUs are of one kind
 }
 
+TEST_CASE("a gang of several switches stays on one NUMA node where it can, else on few") {
+  const api::PcieNode two_by_two = make_numa({{2, 0}, {2, 0}, {2, 1}, {2, 1}});
+  SwitchRack rack({two_by_two, two_by_two, make_numa({}, {{4, 0}, {4, 1}}), make_numa({{4, 2}})});
+  CHECK(rack.seats->take(0, kGpuName, 2).size() == 2);  // the switch, and its NUMA node
+  // Behind the switches 0 to 3 come the NUMA nodes as 4 and 5.
+  CHECK(rack.seated(0, 4) == ByAt{{2, 2}, {3, 2}, {5, 4}});
+  CHECK(rack.seated(0, 2) == ByAt{{1, 2}, {4, 2}});
+  CHECK(rack.seated(1, 5) == ByAt{{0, 2}, {1, 2}, {2, 1}, {4, 4}, {5, 1}});
+  // Straight below root ports.
+  CHECK(rack.seated(2, 5) == ByAt{{0, 4}, {1, 1}});
+  rack.seats->take(2, kGpuName, 3);
+  CHECK(rack.seated(2, 3) == ByAt{{1, 3}});
+  CHECK(rack.seats->text({0, 3}).starts_with("PCIe switch "));
+  CHECK(rack.seats->text({0, 5}) == "NUMA node 1 of host n00000");
+  // There is nothing to cross on a single one, nor where one GPU does not say where it is.
+  CHECK(rack.seated(3, 4) == ByAt{{0, 4}});
+  api::PcieNode partly = two_by_two;
+  partly.gpus.back().numa_node.reset();
+  CHECK(SwitchRack({partly}).seated(0, 5) == ByAt{{0, 2}, {1, 2}, {2, 1}});
+}
+
+TEST_CASE("a gang on an empty host is on as few NUMA nodes as hold it") {
+  Rng rng(test::seed());
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::pair<int, int>> switches;
+    std::vector<int> by_numa(2 + rng.below(3), 0);
+    int all = 0;
+    for (std::size_t numa = 0; numa < by_numa.size(); ++numa) {
+      for (std::size_t i = 1 + rng.below(3); i > 0; --i) {
+        switches.emplace_back(1 + static_cast<int>(rng.below(4)), static_cast<int>(numa));
+        by_numa[numa] += switches.back().first;
+        all += switches.back().first;
+      }
+    }
+    const int gpus = 1 + static_cast<int>(rng.below(as_index(all)));
+    SwitchRack rack({make_numa(switches)});
+    int on = 0, seated = 0;
+    for (const PcieSeat& seat : rack.seats->seats(0, kGpuName, gpus)) {
+      if (!seat.is_numa) continue;
+      ++on;
+      seated += seat.gpus;
+    }
+    std::sort(by_numa.begin(), by_numa.end(), std::greater<>());
+    int fewest = 0;
+    for (int held = 0; held < gpus; ++fewest) held += by_numa[as_index(fewest)];
+    CAPTURE(round);
+    CHECK(on == fewest);
+    CHECK(seated == gpus);
+  }
+}
+
 TEST_CASE("what strangers hold is nobody's link, and not there to be had") {
   SwitchRack rack({make_switches({4, 4})}, {gpu_gang("a", {{0, 2}}, 1)});
   SwitchRack stranger({make_switches({4, 4})});
@@ -136,6 +202,74 @@ TEST_CASE("the uplink of a switch bounds the exchange of a gang's own processes"
   const StepTime across = rack.predict({{0, 4}, {1, 4}}, 1, bytes);
   CHECK(across.exchange_seconds >= 2 * 16 * 1e9 / kSwitchUplink);
   CHECK(across.bound_switch >= 0);
+}
+
+TEST_CASE("the link between NUMA nodes bounds what a host's processes send each other") {
+  const api::PcieNode sockets = make_numa({{4, 0}, {4, 1}});
+  SwitchRack rack({sockets, sockets, make_numa({}, {{4, 0}, {4, 1}})});
+  const double bytes = 8e9, numa_rate = rack.topology->host.numa_bytes_per_second;
+  for (const int host : {0, 2}) {
+    const StepTime whole = rack.predict({{host, 8}}, 1, bytes);
+    CHECK(whole.exchange_seconds == doctest::Approx(2 * (1e-6 + 16 * 1e9 / numa_rate)));
+    CHECK(whole.bound_node == host);
+    CHECK_FALSE(rack.seats->is_switch({host, whole.bound_switch}));
+  }
+  CHECK(rack.predict({{0, 2}}, 4, bytes).exchange_seconds ==
+        doctest::Approx(2 * (1e-6 + 4e9 / numa_rate)));
+  // On one of them, or to another host, nothing goes over it.
+  CHECK(rack.predict({{0, 4}}, 1, bytes).bound_switch == -1);
+  CHECK(rack.predict({{0, 4}, {1, 4}}, 1, bytes).bound_switch == -1);
+  const PcieSeat half{4, numa_rate, 2, -1, true};
+  CHECK(flows_over(half, 1, 8, 16, {}) == 16);
+  CHECK(flows_over(half, 8, 1, 2, {}) == 0);  // one pod, whose GPUs are on both
+  HostLink linked;
+  linked.local_bytes_per_second = 300e9;
+  CHECK(flows_over(half, 1, 8, 16, linked) == 0);
+}
+
+TEST_CASE("gangs that meet on the link of a NUMA node slow each other") {
+  // Of three with two GPUs each the first gang has one and a half, so the next one needs the rest.
+  const api::PcieNode three = make_numa({}, {{2, 0}, {2, 1}, {2, 2}});
+  SwitchRack rack({three, three}, {gpu_gang("a", {{0, 3}}, 1, {3e9, 1, 1})});
+  const double bytes = 3e9, numa_rate = rack.topology->host.numa_bytes_per_second;
+  CHECK(rack.predict({{1, 3}}, 1, bytes).exchange_seconds ==
+        doctest::Approx(2 * (1e-6 + 2e9 / numa_rate)));
+  const StepTime beside = rack.predict({{0, 3}}, 1, bytes);
+  const double left = std::max(numa_rate - 2 * 2e9, numa_rate / 2);
+  CHECK(beside.exchange_seconds == doctest::Approx(2 * (1e-6 + 2e9 / left)));
+  const GangGpus gpus{&*rack.seats, kGpuName, 1};
+  StepWork work;
+  work.gradient_bytes = bytes;
+  const StepModel model(*rack.topology, work, &rack.traffic->uses(), &gpus);
+  const Slowdown slowed = rack.traffic->slowdown(model.crossings({{0, 3}}), bytes / 3, beside);
+  REQUIRE(slowed.link >= 0);
+  CHECK(rack.seats->text(rack.seats->place_of(slowed.link)) == "NUMA node 1 of host n00000");
+}
+
+TEST_CASE("a pair goes where one NUMA node has room for both, and says what bounds it otherwise") {
+  const auto placed = [](const api::PcieNode& pcie, int held_on_second) {
+    // On the first host one GPU is left on each NUMA node, on the second both on one.
+    SwitchRack rack({pcie, pcie}, {gpu_gang("a", {{0, 3}}, 1), gpu_gang("b", {{0, 3}}, 1),
+                                   gpu_gang("c", {{1, 6}}, 1)});
+    rack.hold(1, held_on_second);
+    PodShape shape;
+    shape.requests = {{kGpuName, 1}};
+    const Room room = rack.inventory->count(shape);
+    PlacementWish wish;
+    wish.pods = 2;
+    wish.gpus = {&*rack.seats, kGpuName, 1};
+    auto verdict = place_gang(*rack.topology, room, wish);
+    REQUIRE(verdict.placement);
+    REQUIRE(verdict.placement->hosts.size() == 1);
+    return *verdict.placement;
+  };
+  const api::PcieNode sockets = make_numa({}, {{4, 0}, {4, 1}});
+  CHECK(placed(make_switches({}, 8), 0).hosts.front().node == 0);
+  CHECK(placed(sockets, 0).hosts.front().node == 1);
+  const Placement crossing = placed(sockets, 2);
+  CHECK(crossing.hosts.front().node == 0);
+  CHECK(crossing.why.find("a step, bound by the link of NUMA node 0 of host n00000") !=
+        std::string::npos);
 }
 
 TEST_CASE("who shares a switch is slowed, and slows; who has one of its own is not and does not") {

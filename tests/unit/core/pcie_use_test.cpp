@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "operator/core/placement.h"
+#include "operator/core/schedule.h"
 #include "tests/unit/core/trees.h"
 
 using namespace muster;
@@ -37,11 +38,14 @@ struct Rack {
       node.pcie = std::move(known[i]);
     }
     topology = std::make_shared<const Topology>(built(std::move(input)));
-    std::vector<const api::Node*> pointers;
-    for (const auto& node : nodes) pointers.push_back(&node);
-    inventory.emplace(topology, pointers);
+    inventory.emplace(topology, pointers());
   }
 
+  std::vector<const api::Node*> pointers() const {
+    std::vector<const api::Node*> all;
+    for (const auto& node : nodes) all.push_back(&node);
+    return all;
+  }
   void hold(int node, int gpus) { inventory->take(node, {{"nvidia.com/gpu", gpus}}); }
   bool must_share(int node, int pods, int gpus_each) const {
     return PcieUse(*inventory, asking(gpus_each)).must_share(node, pods);
@@ -87,6 +91,42 @@ TEST_CASE("switches of different sizes, and GPUs without one, are counted as the
   CHECK_FALSE(mixed.must_share(0, 4, 1));
   mixed.hold(0, 1);
   CHECK(mixed.must_share(0, 3, 1));
+}
+
+TEST_CASE("a gang's pods must send between NUMA nodes when none of these has so many GPUs") {
+  api::PcieNode sockets = switches_of({4, 4});
+  for (std::size_t i = 0; i < 8; ++i) sockets.gpus[i].numa_node = static_cast<int>(i / 4);
+  Rack rack({sockets, sockets, switches_of({4, 4})});
+  const auto must_cross = [&](int node, int pods, int gpus_each) {
+    return PcieUse(*rack.inventory, Rack::asking(gpus_each)).must_cross(node, pods);
+  };
+  CHECK_FALSE(must_cross(0, 4, 1));
+  CHECK(must_cross(0, 5, 1));
+  CHECK(must_cross(0, 2, 4));
+  CHECK_FALSE(must_cross(0, 1, 8));  // alone, it sends to nobody there
+  CHECK_FALSE(must_cross(2, 8, 1));  // nothing is known
+  CHECK_FALSE(must_cross(0, 9, 1));  // it does not fit
+  const auto nobody = [](int) { return GpusByJob(); };
+  const api::Resources one = Rack::asking(1);
+  const PcieUse use(*rack.inventory, one);
+  CHECK(use.burden(0, 6) == 1);
+  CHECK(use.why({{0, 4}, {1, 4}}, nobody).empty());
+  const std::string so =
+      "on n00000 no NUMA node has 6 GPUs, so workers send to each other between NUMA nodes";
+  CHECK(use.why({{0, 6}}, nobody) == so);
+  CHECK(use.why({{0, 6}, {1, 7}}, nobody) == so + ", as on 1 host more");
+  rack.hold(1, 2);
+  CHECK(use.burden(1, 6) == 3);
+  CHECK(use.burden(1, 3) == 0);
+  const std::string both = use.why({{1, 6}}, nobody);
+  CHECK(
+      both.starts_with("on n00001 others hold 2 of 8 GPUs, so one of its 2 PCIe switches is "
+                       "shared; on n00001 no NUMA"));
+  // GPUs with links of their own do not send over PCIe at all.
+  Topology linked = *rack.topology;
+  linked.host.local_bytes_per_second = 300e9;
+  const Inventory other(std::make_shared<const Topology>(linked), rack.pointers());
+  CHECK_FALSE(PcieUse(other, one).must_cross(0, 6));
 }
 
 TEST_CASE("nothing is said where not all GPUs of a node are known") {
@@ -154,4 +194,28 @@ TEST_CASE("a small gang goes where its switch is its own, not where it leaves th
   CHECK(node_with(nullptr) == 0);
   const PcieUse use(*rack.inventory, one);
   CHECK(node_with(&use) == 1);
+}
+
+TEST_CASE("without a network, too, a gang takes a node where it can stay on one NUMA node") {
+  api::PcieNode sockets = switches_of({}, 8), one_socket = sockets;
+  for (std::size_t i = 0; i < 8; ++i) sockets.gpus[i].numa_node = static_cast<int>(i / 4);
+  for (api::PcieDevice& gpu : one_socket.gpus) gpu.numa_node = 0;
+  const Rack rack({sockets, one_socket});
+  WaitingGang gang;
+  gang.job = {"ns", "j"};
+  gang.count = gang.min = 6;
+  gang.per_worker = Rack::asking(1);
+  const auto placed = [&](const std::vector<const api::Node*>& nodes) {
+    ClusterSnapshot snapshot;
+    snapshot.nodes = nodes;
+    snapshot.gangs = {gang};
+    const auto verdicts = schedule(snapshot).verdicts;
+    REQUIRE(verdicts.at(gang.job).placement);
+    return *verdicts.at(gang.job).placement;
+  };
+  const GangPlacement stays = placed(rack.pointers());
+  CHECK(stays.node_of_slot == std::vector<std::string>(6, "n00001"));
+  CHECK(stays.why.empty());
+  CHECK(placed({rack.pointers().front()}).why ==
+        "on n00000 no NUMA node has 6 GPUs, so workers send to each other between NUMA nodes");
 }
