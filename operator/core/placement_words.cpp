@@ -78,19 +78,36 @@ std::string users_text(const std::vector<api::ObjectKey>& jobs) {
   return jobs_text(jobs) + (jobs.size() == 1 ? " uses" : " use");
 }
 
-/// ", bound by the uplink of rack r1"; empty: no link bounds it.
-std::string bound_text(const Topology& topology, const PlacementWish& wish, const StepTime& time) {
+/// ", bound by the uplink of rack r1 (bandwidth: confidence low)". A card's or an uplink's
+/// bandwidth is either told or from a table, a switch's was read on the machine. Empty: no link
+/// bounds it.
+std::string bound_text(const Topology& topology, const PlacementWish& wish,
+                       const Placement& placement) {
+  const StepTime& time = placement.time;
+  const auto level_at = [&](int domain) -> const TopologyLevel* {
+    const int level = topology.domains[as_index(domain)].level;
+    return level < 0 ? nullptr : &topology.levels[as_index(level)];
+  };
+  std::string what;
+  Confidence confidence = topology.host.confidence;
   if (time.bound_switch >= 0) {
     const PcieSeats& seats = *wish.gpus.seats;
     const PcieSeats::Place place{time.bound_node, time.bound_switch};
-    const std::string what = seats.is_switch(place) ? "uplink of " : "link of ";
-    return ", bound by the " + what + seats.text(place);
+    const bool is_switch = seats.is_switch(place);
+    what = (is_switch ? "uplink of " : "link of ") + seats.text(place);
+    confidence = is_switch ? Confidence::kHigh : Confidence::kLow;
+  } else if (time.bound_domain >= 0) {
+    what = "uplink of " + domain_text(topology, time.bound_domain);
+    const TopologyLevel* level = level_at(time.bound_domain);
+    if (level != nullptr) confidence = std::min(confidence, level->confidence);
+  } else if (time.bound_node >= 0) {
+    what = "link of host " + topology.nodes[as_index(time.bound_node)];
+    const TopologyLevel* level = level_at(placement.domain);
+    if (level != nullptr && level->is_fast) confidence = Confidence::kLow;
+  } else {
+    return "";
   }
-  if (time.bound_domain >= 0) {
-    return ", bound by the uplink of " + domain_text(topology, time.bound_domain);
-  }
-  if (time.bound_node < 0) return "";
-  return ", bound by the link of host " + topology.nodes[as_index(time.bound_node)];
+  return ", bound by the " + what + " (bandwidth: confidence " + confidence_text(confidence) + ")";
 }
 
 /// Where the tree is from, and the first of what could not be used for it.
@@ -133,7 +150,7 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
   if (placement.leaves > 1) text += many(placement.leaves, "leaf domain") + ", ";
   text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted exchange " +
           milliseconds_text(placement.time.exchange_seconds) + " a step" +
-          bound_text(topology, wish, placement.time);
+          bound_text(topology, wish, placement);
   text +=
       " (" + source_text(topology) + ", confidence " + confidence_text(topology.confidence) + ")";
   if (placement.spares_room) text += "; of places alike the one that breaks up the least room";

@@ -37,6 +37,7 @@ struct TopologyLevel {
   double oversubscription = 1;  ///< its hosts' bandwidth together by that of its uplink
   double latency_seconds = 0;   ///< between two hosts that have nothing finer in common; 0 = by
                                 ///< height
+  Confidence confidence = Confidence::kLow;  ///< in its oversubscription
   bool operator==(const TopologyLevel&) const = default;
 };
 
@@ -52,6 +53,7 @@ struct HostLink {
   /// Skylake, 16e9 for AMD's first two EPYCs and 22e9 for Sapphire Rapids; no label says which it
   /// is.
   double numa_bytes_per_second = 16e9;
+  Confidence confidence = Confidence::kLow;  ///< in bytes_per_second; the table is a guess
   bool operator==(const HostLink&) const = default;
 };
 

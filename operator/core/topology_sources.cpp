@@ -318,12 +318,14 @@ Result<LabelLevels> read_topology_config(const Json& object) {
     TopologyLevel level = level_of(one.node_label, one.name);
     level.oversubscription = decimal_of(one.oversubscription);
     level.latency_seconds = static_cast<double>(one.latency_microseconds) * 1e-6;
+    level.confidence = Confidence::kHigh;
     made.levels.push_back(std::move(level));
   }
   const auto rate = [](const std::string& gigabits, double& bytes_per_second) {
     if (!gigabits.empty()) bytes_per_second = decimal_of(gigabits) * 1e9 / 8;
   };
   rate(config->gigabits_per_second, made.host.bytes_per_second);
+  if (!config->gigabits_per_second.empty()) made.host.confidence = Confidence::kHigh;
   rate(config->local_gigabits_per_second, made.host.local_bytes_per_second);
   return made;
 }

@@ -268,8 +268,8 @@ TEST_CASE("a pair goes where one NUMA node has room for both, and says what boun
   CHECK(placed(sockets, 0).hosts.front().node == 1);
   const Placement crossing = placed(sockets, 2);
   CHECK(crossing.hosts.front().node == 0);
-  CHECK(crossing.why.find("a step, bound by the link of NUMA node 0 of host n00000") !=
-        std::string::npos);
+  CHECK(crossing.why.find("a step, bound by the link of NUMA node 0 of host n00000 (bandwidth: "
+                          "confidence low)") != std::string::npos);
 }
 
 TEST_CASE("who shares a switch is slowed, and slows; who has one of its own is not and does not") {

@@ -371,3 +371,27 @@ TEST_CASE("of places that are alike the one is taken that breaks up the least ro
   wish.usual = &fours;
   CHECK(place_gang(topology, room, wish).placement->hosts == Shares{{0, 2}});
 }
+
+TEST_CASE("what bounds the exchange is told with how far its bandwidth is known") {
+  TopologyInput input = tree_of({"rack"});
+  add_hosts(input, {"r1"}, 2);
+  add_hosts(input, {"r2"}, 2);
+  input.levels[0].oversubscription = 4;
+  const auto said = [&](const std::vector<int>& on_node) {
+    const Topology topology = built(input);
+    return place_gang(topology, room_of(topology, on_node), gang_wish(2)).placement->why;
+  };
+  const std::vector<int> one_rack{1, 1, 0, 0}, two_racks{1, 0, 1, 0};
+  const std::string card = "bound by the link of host n00000 (bandwidth: confidence ";
+  const std::string uplink = "bound by the uplink of rack r1 (bandwidth: confidence ";
+  CHECK(has(said(one_rack), card + "low)"));
+  CHECK(has(said(two_racks), uplink + "low)"));
+  input.host.confidence = Confidence::kHigh;
+  CHECK(has(said(one_rack), card + "high)"));
+  CHECK(has(said(two_racks), uplink + "low)"));
+  input.levels[0].confidence = Confidence::kHigh;
+  CHECK(has(said(two_racks), uplink + "high)"));
+  // NVLink's is from the table, whatever was told of cards.
+  input.levels[0].is_fast = true;
+  CHECK(has(said(one_rack), card + "low)"));
+}

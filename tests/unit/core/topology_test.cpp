@@ -261,6 +261,13 @@ TEST_CASE("our own TopologyConfig goes before everything") {
   CHECK(topology.host.bytes_per_second == 25e9);
   CHECK(topology.levels[0].oversubscription == 2.5);
   CHECK(topology.levels[0].latency_seconds == doctest::Approx(30e-6));
+  CHECK(topology.levels[0].confidence == Confidence::kHigh);
+  CHECK(topology.host.confidence == Confidence::kHigh);
+  // Labels alone say where nodes stand, not what is between them; without a rate it is a guess,
+  // too.
+  CHECK(recorded("kueue.json").read().levels[0].confidence == Confidence::kLow);
+  cluster.objects.configs[0]["spec"].erase("host");
+  CHECK(cluster.read().host.confidence == Confidence::kLow);
 }
 
 TEST_CASE("nodes that say nothing stand each alone, and the confidence is low") {
