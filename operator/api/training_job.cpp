@@ -73,6 +73,30 @@ Status check_checkpoint_mount(const TrainingJobSpec& spec) {
   return {};
 }
 
+Status check_shape(const TrainingJobSpec& spec) {
+  const WorkerSpec& worker = spec.worker;
+  if (worker.shape != "Free") return {};
+  const auto invalid = [](std::string message) {
+    return Status(Error(ErrorCode::kInvalid, "spec.worker.shape: is Free, " + std::move(message)));
+  };
+  if (worker.min != worker.count || worker.max != worker.count) {
+    return invalid(
+        "so min and max must be left out: the gang has all that count asks for, in fewer and "
+        "larger workers. Leave them out, or shape");
+  }
+  if (spec.scheduling != "Placed" || worker.host_network) {
+    return invalid(
+        "which needs scheduling: Placed and no hostNetwork: workers become larger where several "
+        "are placed on one node");
+  }
+  if (worker.pod_fields.contains("resourceClaims")) {
+    return invalid(
+        "so resourceClaims must be left out: a larger worker would have no more of them than a "
+        "small one");
+  }
+  return {};
+}
+
 /// What spec.worker and spec.training say about each other.
 Status check_together(const TrainingJobSpec& spec) {
   const WorkerSpec& worker = spec.worker;
@@ -150,6 +174,7 @@ Status read_spec(const Json& json, const std::string& path, TrainingJobSpec& out
   read_deadlines(in, out);
   optional_name(in, "managedBy", out.managed_by, NameRule::kDomainPath);
   in.no_other_fields();
+  if (in.status()) in.take(check_shape(out));
   if (in.status()) in.take(check_together(out));
   if (in.status()) {
     const std::size_t bytes = dump_json(spec_to_json(out)).size();
@@ -246,6 +271,9 @@ Status check_update(const TrainingJob& before, const TrainingJob& after) {
   // resumed, and would go on with a gang that was started from another spec.
   if (before.spec.suspend && before.status.placement.empty()) return {};
   field = first_difference(without_free_fields(old_spec), without_free_fields(new_spec), "spec");
+  const WorkerSpec &was = before.spec.worker, &is = after.spec.worker;
+  // How many are one worker was chosen for so many.
+  if (field.empty() && was.shape == "Free" && was.count != is.count) field = "spec.worker.count";
   if (field.empty()) return {};
   return Error(
       ErrorCode::kInvalid,
@@ -329,12 +357,23 @@ void keep_as_admitted(TrainingJob& job, const Json& json, const std::string& ref
       std::min(static_cast<int>(job.status.placement.size()), kMaxWorkers);
 }
 
+/// The workers are of the size that the gang last started with, also when it has given its places
+/// up: its old pods may still be there.
+void take_size(TrainingJob& job) {
+  WorkerSpec& worker = job.spec.worker;
+  const int size = job.status.worker_size;
+  // Of a spec that was changed meanwhile, or a status that somebody damaged, it tells nothing.
+  const bool fits = size > 1 && size <= largest_size(worker) && worker.count % size == 0;
+  if (fits) worker = with_size(std::move(worker), size);
+}
+
 }  // namespace
 
 std::pair<TrainingJob, Status> read_training_job(const Json& json) {
   auto read = read_known(
       json, [](const Json& one) { return read_parts(one, StatusIs::kForgiven); },
       [](const auto& one) -> const Status& { return one.second; });
+  take_size(read.first);
   if (!read.second) keep_as_admitted(read.first, json, read.second.error().message());
   return read;
 }

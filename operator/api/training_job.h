@@ -53,8 +53,12 @@ struct WorkerSpec {
   int min = 1;                     ///< default count
   int max = 1;                     ///< default count
   std::string grows_to = "Count";  ///< Count or Max
-  int processes = 1;               ///< per worker; default GPUs per worker, else 1
-  int threads = 1;                 ///< per process; default max(1, floor(cpu / processes))
+  std::string shape = "Fixed";     ///< Fixed or Free
+  /// With shape: Free each worker is as large as so many that spec asks for, and there are so many
+  /// times fewer; 1: as written. Never written to a spec.
+  int size = 1;
+  int processes = 1;  ///< per worker; default GPUs per worker, else 1
+  int threads = 1;    ///< per process; default max(1, floor(cpu / processes))
   Resources resources;
   std::string image;  ///< empty: the chart's built-in worker
   std::vector<std::string> command, args;
@@ -230,6 +234,7 @@ struct TrainingJobStatus {
   int start_attempt = -1;   ///< attempt that the gang last started with; negative = not known
   std::string key_id;       ///< of the master key that the gang last started with; empty: unknown
   int start_count = 0;      ///< spec.worker.count when the gang last started; 0 = not known
+  int worker_size = 1;      ///< WorkerSpec::size of that start
   std::string queue;        ///< TrainingQueue that the gang last started from; empty = none
   std::string kueue_queue;  ///< LocalQueue of Kueue that the gang last started in; empty = none
   /// The gang last started ahead of the first of its queue, by its deadline.
@@ -279,7 +284,7 @@ Result<TrainingJob> parse_training_job(const Json& json);
 /// how many workers there should be is refused, it is so many as have places. Of a status that
 /// somebody damaged, what can be read is read. Fields that are not known here are passed over: a
 /// newer schema, which the server has read the spec by, may give them to every job before the
-/// operator that knows them leads.
+/// operator that knows them leads. Its workers are of the size that status tells.
 std::pair<TrainingJob, Status> read_training_job(const Json& json);
 
 /// Whether what such a verdict refuses is a part of the workers' pods, or of how many there are: no
@@ -289,15 +294,23 @@ bool is_about_pods(const Error& refusal);
 /// Whether a user may change `before` into `after`: training's logicalRanks, seed, model
 /// and precision, whether there is a training, and managedBy never change; once the job has trained
 /// (membershipEpoch > 0), and unless it is suspended and its gang has given its places up, only
-/// worker.count, min, max, growsTo, suspend, queueName, priorityClassName and the two deadlines
-/// may; the first of these only be lowered, while the gang has places to which it went ahead by it.
-/// Errors: kInvalid naming the field. The schema's transition rules say the same.
+/// worker.count (not with shape: Free), min, max, growsTo, suspend, queueName, priorityClassName
+/// and the two deadlines may; the first of these only be lowered, while the gang has places to
+/// which it went ahead by it. Errors: kInvalid naming the field. The schema's transition rules say
+/// the same.
 Status check_update(const TrainingJob& before, const TrainingJob& after);
 
 /// What one pod takes of its node, as Kubernetes counts it: of each resource what the worker has
 /// and those that stay beside it, or what the one that runs before it has and those that stay
 /// already, where that is more.
 Resources pod_resources(const WorkerSpec& worker);
+
+/// How large these workers, of size 1, may become: not at all unless their shape is free, and no
+/// larger than a spec could ask for.
+int largest_size(const WorkerSpec& worker);
+
+/// The same job in workers of that size, which divides as many as it has of size 1.
+WorkerSpec with_size(WorkerSpec worker, int size);
 
 /// Whether spec.worker.initContainers has one of this name.
 bool has_init_container(const WorkerSpec& worker, const std::string& name);

@@ -314,6 +314,7 @@ Status read_training_status(const Json& json, const std::string& path, TrainingJ
   in.value("startAttempt", out.start_attempt, kInt);
   in.value("keyId", out.key_id, kWord);
   in.value("startCount", out.start_count, JsonReader::Range{0, kMaxSlots});
+  in.value("workerSize", out.worker_size, JsonReader::Range{1, kMaxProcesses});
   in.value("queue", out.queue, kMaxQueueName);
   in.value("kueueQueue", out.kueue_queue, kueue::kMaxQueueBytes);
   in.value("wentAhead", out.went_ahead);
@@ -363,6 +364,7 @@ Json status_to_json(const TrainingJobStatus& status) {
   if (status.start_attempt >= 0) json["startAttempt"] = status.start_attempt;
   put(json, "keyId", status.key_id, 64);
   if (status.start_count > 0) json["startCount"] = status.start_count;
+  if (status.worker_size > 1) json["workerSize"] = status.worker_size;
   if (!status.queue.empty()) json["queue"] = status.queue;
   if (!status.kueue_queue.empty()) json["kueueQueue"] = status.kueue_queue;
   if (status.went_ahead) json["wentAhead"] = true;

@@ -255,6 +255,7 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   in.optional("max", out.max, {1, kMaxWorkers});
   check_counts(in, out);
   optional_enum(in, "growsTo", out.grows_to, {"Count", "Max"});
+  optional_enum(in, "shape", out.shape, {"Fixed", "Free"});
   read_object(in, "resources", [&](const Json& object, const std::string& at) {
     return read_resources(object, at, out.resources);
   });
@@ -276,12 +277,45 @@ Status read_worker(const Json& json, const std::string& path, WorkerSpec& out) {
   return in.status();
 }
 
+int largest_size(const WorkerSpec& worker) {
+  if (worker.shape != "Free" || worker.min != worker.count || worker.max != worker.count) return 1;
+  std::int64_t largest = kMaxProcesses;
+  const auto limit = [&](std::int64_t most, std::int64_t of_one) {
+    if (of_one > 0) largest = std::min(largest, most / of_one);
+  };
+  const Resources& resources = worker.resources;
+  limit(kMaxProcesses, worker.processes);
+  limit(kMaxCpuMillis, resources.cpu_millis);
+  limit(kMaxMemoryBytes, resources.memory_bytes);
+  limit(kMaxMemoryBytes, resources.ephemeral_bytes);
+  limit(kMaxGpus, resources.gpus);
+  for (const auto& [name, amount] : resources.devices) limit(kMaxDevices, amount);
+  return static_cast<int>(std::max<std::int64_t>(1, largest));
+}
+
+WorkerSpec with_size(WorkerSpec worker, int size) {
+  const auto scale = [&](auto& amount) { amount = amount / worker.size * size; };
+  for (int* workers : {&worker.count, &worker.min, &worker.max}) {
+    *workers = *workers * worker.size / size;
+  }
+  scale(worker.processes);
+  scale(worker.resources.cpu_millis);
+  scale(worker.resources.memory_bytes);
+  scale(worker.resources.ephemeral_bytes);
+  scale(worker.resources.gpus);
+  for (auto& [name, amount] : worker.resources.devices) scale(amount);
+  worker.size = size;
+  return worker;
+}
+
 Json worker_to_json(const WorkerSpec& worker) {
+  if (worker.size != 1) return worker_to_json(with_size(worker, 1));
   Json json = worker.pod_fields;
   json["count"] = worker.count;
   json["min"] = worker.min;
   json["max"] = worker.max;
   if (worker.grows_to != "Count") json["growsTo"] = worker.grows_to;
+  if (worker.shape != "Fixed") json["shape"] = worker.shape;
   json["processes"] = worker.processes;
   json["threads"] = worker.threads;
   json["resources"] = resources_to_json(worker.resources);

@@ -76,6 +76,7 @@ std::vector<Json> full_jobs() {
   return {full_training_job(),
           full_program_job(),
           host_network_job(),
+          free_shape_job(),
           by_steps,
           both,
           gpt_training_job(),

@@ -67,7 +67,7 @@ Json full_training_job() {
       "phase": "Running", "workers": "2/2", "targetWorkers": 2, "replicas": 2,
       "selector": "muster.dev/job-uid=u-1", "membershipEpoch": 4, "restarts": 1,
       "replacements": 3, "resizes": 2, "startAttempt": 1, "keyId": "0123456789abcdef",
-      "startCount": 2,
+      "startCount": 2, "workerSize": 2,
       "queue": "research", "kueueQueue": "team", "wentAhead": true, "lastNodes": ["n", "", "m"],
       "placement": [{"slot": 0, "attempt": 1, "node": "n", "domain": "r1", "member": true,
         "replacements": 2, "checksData": true, "ended": true}],
@@ -199,6 +199,13 @@ Json full_program_job() {
                          {"name": "b", "resourceClaimTemplateName": "cb"}],
       "terminationGracePeriodSeconds": 60},
       "topology": {"required": "rack"}}})");
+}
+
+Json free_shape_job() {
+  Json json = least_program_job();
+  json["spec"]["worker"]["count"] = 4;
+  json["spec"]["worker"]["shape"] = "Free";
+  return json;
 }
 
 Json host_network_job() {

@@ -24,6 +24,7 @@ Json picture_training_job();
 Json full_program_job();
 /// In the network of its nodes: its pods are not restricted.
 Json host_network_job();
+Json free_shape_job();  ///< of an own program
 
 Json least_training_queue();
 /// Every field of a queue and of its status, set to something that is not its default.
