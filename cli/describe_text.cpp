@@ -153,6 +153,10 @@ std::string Page::workers_words() const {
     text += ", " + std::to_string(worker.min) + " to " + std::to_string(worker.max) + " allowed";
   }
   if (worker.processes > 1) text += "; " + std::to_string(worker.processes) + " processes each";
+  if (worker.size > 1) {
+    text += "; each is " + std::to_string(worker.size) + " of the " +
+            std::to_string(worker.count * worker.size) + " in spec.worker.count";
+  }
   return text;
 }
 

@@ -84,6 +84,7 @@ Result<LocalJob> Proof::load(int workers, int least, const std::vector<std::stri
   overrides.push_back("spec.worker.count=" + std::to_string(workers));
   overrides.push_back("spec.worker.min=" + std::to_string(least));
   overrides.push_back("spec.worker.max=" + std::to_string(most));
+  overrides.emplace_back("spec.worker.shape=Fixed");  // sizes are what is tried
   overrides.push_back("spec.restart={policy: OnFailure, maxRestarts: " +
                       std::to_string(kRestartsOfProof) + ", backoffSeconds: 0}");
   return load_job(options_.file, overrides);

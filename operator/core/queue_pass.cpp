@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "operator/core/pod_shape.h"
 #include "operator/core/queue_words.h"
 #include "operator/core/words.h"
 
@@ -463,6 +464,12 @@ Schedule QueuePass::decisions() && {
   Schedule all;
   all.verdicts = std::move(verdicts_);
   if (reclaim_) take_back(all);
+  // Not before: until here quota and room are counted in workers as they were asked for.
+  for (const WaitingGang& gang : cluster_.gangs) {
+    const auto found = gang.largest > 1 ? all.verdicts.find(gang.job) : all.verdicts.end();
+    if (found == all.verdicts.end() || !found->second.placement) continue;
+    enlarge_workers(*found->second.placement, gang.largest);
+  }
   for (const QueueHolder& holder : cluster_.holders) {
     const auto found = queues_.find(holder.turn.queue);
     if (holder.slots.empty() || found == queues_.end() || found->second->spent.empty()) continue;

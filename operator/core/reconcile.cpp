@@ -17,6 +17,7 @@
 #include "operator/core/half_bound.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
+#include "operator/core/pod_shape.h"
 #include "operator/core/preempt_policy.h"
 #include "operator/core/preparing.h"
 #include "operator/core/progress.h"
@@ -244,7 +245,8 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   status.last_nodes.clear();
   status.start_attempt = attempt;
   status.key_id = snapshot.key_id;
-  status.start_count = std::min(job.spec.worker.count, kMaxWorkers);
+  status.worker_size = placed.worker_size;
+  status.start_count = std::min(sized_workers(job, status).count, kMaxWorkers);
   status.witness.reset();
   status.target_workers = slot;
   status.replicas = 0;

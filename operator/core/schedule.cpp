@@ -7,6 +7,7 @@
 #include "common/training_bounds.h"
 #include "operator/api/kueue.h"
 #include "operator/core/copies.h"
+#include "operator/core/pod_shape.h"
 #include "operator/core/queue_pass.h"
 #include "operator/core/text.h"
 
@@ -170,6 +171,9 @@ seconds grace_of(const api::TrainingJob& job) {
 }
 
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
+  // Until its turn it is what its old pods were, which hold its quota.
+  const bool starts_anew = wish.slots.empty() && !wish.not_yet;
+  if (starts_anew && job.spec.worker.size > 1) return gang_of(as_written(job), wish);
   WaitingGang gang;
   gang.job = job.meta.key();
   gang.uid = job.meta.uid;
@@ -190,6 +194,7 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   gang.per_worker = api::pod_resources(job.spec.worker);
   // What Kueue admits the cluster's scheduler binds, on nodes of the flavor that Kueue chose.
   gang.unplaced = job.spec.scheduling == "Unplaced" || gang.starts_whole;
+  gang.largest = largest_worker(gang, job);
   const api::TopologyWish topology = api::topology_wanted(job);
   gang.required_level = topology.required;
   gang.preferred_level = topology.preferred;

@@ -48,6 +48,8 @@ struct WaitingGang {
   int min = 1;    ///< fewest workers that may start
   /// It starts with a multiple of so many; count and min are such.
   int together = 1;
+  /// So many, at most, may become one larger worker once their places are known.
+  int largest = 1;
   api::Resources per_worker;
   std::map<std::string, std::string> node_selector;
   std::vector<api::NodeTerm> node_terms{};  ///< any of them; empty: any node
@@ -123,6 +125,7 @@ struct GangPlacement {
   std::vector<std::string> domain_of_slot{};  ///< path in the topology; empty: nothing is known
   std::string why{};                          ///< why there, where something is known
   bool went_ahead = false;                    ///< of the first of its queue, by its deadline
+  int worker_size = 1;                        ///< api::WorkerSpec::size; slots are of that size
   bool operator==(const GangPlacement&) const = default;
 };
 

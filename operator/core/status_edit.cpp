@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "operator/core/pod_shape.h"
 #include "operator/core/text.h"
 #include "operator/core/words.h"
 
@@ -87,7 +88,8 @@ void count_cost(api::TrainingJobStatus& status, const JobSnapshot& snapshot) {
     }
   }
   if (!status.cost && (snapshot.prices == nullptr || nodes.empty())) return;
-  const CostUse use{snapshot.job.spec.worker, nodes, snapshot.priced_nodes, snapshot.sees_nodes};
+  const api::WorkerSpec workers = sized_workers(snapshot.job, status);
+  const CostUse use{workers, nodes, snapshot.priced_nodes, snapshot.sees_nodes};
   api::JobCost cost = std::move(status.cost).value_or(api::JobCost{});
   cost = cost_until(std::move(cost), snapshot.prices, snapshot.now);
   status.cost = with_use(std::move(cost), snapshot.prices, use, snapshot.now);

@@ -10,6 +10,7 @@
 #include "operator/core/elastic_policy.h"
 #include "operator/core/gang_view.h"
 #include "operator/core/node_terms.h"
+#include "operator/core/pod_shape.h"
 #include "operator/core/progress.h"
 #include "operator/core/witness.h"
 #include "operator/core/words.h"
@@ -892,6 +893,7 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
     if (patch == nullptr || plan.pass != core::Pass::kDecision) continue;
     const auto& places = patch->status.placement;
     memory.decided_places = places;
+    memory.decided_size = core::sized_workers(record.job, patch->status).size;
     // A pass that sees this write comes before the look at it, and would give its room to others.
     // Who lets go of it for others writes another phase, though it ran once.
     if (places.empty() && patch->status.phase == core::words::kPhaseRestarting) {

@@ -118,6 +118,7 @@ class OperatorLoop {
     std::map<std::string, MonoTime> acted;
     /// All places that the job will have when a decision has come into status.
     std::optional<std::vector<api::SlotPlacement>> decided_places;
+    int decided_size = 1;  ///< of the workers in these: api::WorkerSpec::size
     /// Of the last that gave it places and failed, and may be stored for all that.
     std::optional<Unseen> doubted;
     std::optional<GangInfo> gang;  ///< as given to the endpoint

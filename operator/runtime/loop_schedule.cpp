@@ -22,6 +22,16 @@ constexpr std::chrono::milliseconds kPassGapMost{250};
 /// after the first.
 constexpr int kRefusalsOfWhoStays = 4;
 
+/// The job as it is in places that are on their way into its status, where its workers may be of
+/// another size. `other` has it then.
+const api::TrainingJob& in_size(const api::TrainingJob& job, int size,
+                                std::optional<api::TrainingJob>& other) {
+  if (job.spec.worker.size == size) return job;
+  other = job;
+  other->spec.worker = api::with_size(job.spec.worker, size);
+  return *other;
+}
+
 }  // namespace
 
 bool OperatorLoop::has_placement(const api::TrainingJobStatus& status,
@@ -56,10 +66,12 @@ std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) c
   }
   const auto memory = memory_.find(key);
   if (memory == memory_.end() || !memory->second.decided_places) return list;
+  std::optional<api::TrainingJob> other;
+  const api::TrainingJob& decided = in_size(job, memory->second.decided_size, other);
   // What has come into status meanwhile is there already.
   for (const auto& placement : *memory->second.decided_places) {
     if (!has_placement(job.status, placement)) {
-      list.push_back({placement.node, api::pod_resources(job.spec.worker)});
+      list.push_back({placement.node, api::pod_resources(decided.spec.worker)});
     }
   }
   return list;
@@ -362,7 +374,9 @@ std::optional<core::RunningGang> OperatorLoop::running_gang(const api::ObjectKey
   // One alone sends nothing, but may hold GPUs of a switch that others share.
   const std::size_t least = job.spec.worker.resources.gpus > 0 ? 1 : 2;
   if (places.size() < least || job.status.finished() || waits_for_all) return std::nullopt;
-  return core::running_gang(job, places);
+  std::optional<api::TrainingJob> other;
+  return core::running_gang(is_decided ? in_size(job, memory->second.decided_size, other) : job,
+                            places);
 }
 
 /// On a node that is away: nobody can end the pod, and the node's resources are nobody's.
@@ -397,7 +411,10 @@ std::vector<core::QueueHolder> OperatorLoop::queue_holders() const {
         return is_cut_off(*pod) || !core::is_owned(*pod, record.job);
       });
     }
-    auto holder = core::holder_of(record.job, turn, places, pods, options_.clock->wall_now());
+    std::optional<api::TrainingJob> other;
+    const api::TrainingJob& job =
+        is_decided ? in_size(record.job, memory->second.decided_size, other) : record.job;
+    auto holder = core::holder_of(job, turn, places, pods, options_.clock->wall_now());
     if (!holder) continue;
     if (memory != memory_.end()) {
       holder->shrinks_to = memory->second.shrinks_to;

@@ -176,6 +176,42 @@ runtime::WatchBatch word_of(const std::string& node) {
 
 }  // namespace
 
+TEST_CASE("two workers that become one keep the room of two, also before that is in status") {
+  const auto free_job = [](const std::string& version, const std::string& status) {
+    Json job = *parse_json(test::JobsFixture::job("a", version, "4", status));
+    job["spec"]["worker"]["count"] = 2;
+    job["spec"]["worker"]["shape"] = "Free";
+    return dump_json(job);
+  };
+  test::JobsFixture fixture;
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.checks_inventory = true;
+  runtime::OperatorLoop loop(options);
+  fixture.list_node();  // of 12 processors
+  std::string status = "{}";
+  SUBCASE("in status") {
+    status = R"({"membershipEpoch": 1, "targetWorkers": 1, "workerSize": 2,
+                 "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})";
+  }
+  SUBCASE("on the way there") {}
+  fixture.list(api::Kind::kTrainingJob, {free_job("1", status)});
+  loop.step();
+  if (status == "{}") {
+    CHECK(fixture.planned.places_of("a") == std::vector<std::string>{"n"});
+  } else {
+    const auto made = fixture.planned.actions_on<core::CreatePod>("a");
+    REQUIRE(made.size() == 1);
+    CHECK(made.front()->pod.requests.cpu_millis == 8000);
+  }
+  fixture.list(api::Kind::kTrainingJob,
+               {free_job("1", status), test::JobsFixture::job("b", "1", "5"),
+                test::JobsFixture::job("c", "1", "4")});
+  loop.step();
+  for (const std::string& nodes : fixture.planned.places_of("b")) CHECK(nodes.empty());
+  CHECK(fixture.planned.places_of("c") == std::vector<std::string>{"n"});
+}
+
 TEST_CASE("while jobs train and none waits, a node that is still there is no news") {
   test::JobsFixture fixture;
   runtime::Metrics metrics({&fixture.clock, "1"});

@@ -1,0 +1,169 @@
+// One large worker on a node in place of many small ones, where spec.worker.shape is Free.
+#include "operator/core/pod_shape.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/contract.h"
+#include "tests/unit/core/builders.h"
+
+using namespace muster;
+using namespace muster::core;
+
+namespace {
+
+using SlotNodes = std::vector<std::string>;
+
+/// Of one processor and one process each.
+api::TrainingJob free_job(int workers) {
+  api::TrainingJob job = test::SnapshotBuilder("j").engine().workers(workers).snapshot().job;
+  job.spec.worker.shape = "Free";
+  return job;
+}
+
+/// Placed on nodes a, b, ... with so many processors.
+GangPlacement placed(const api::TrainingJob& job, const std::vector<int>& processors) {
+  std::vector<api::Node> nodes;
+  for (const int count : processors) {
+    api::Node& node = nodes.emplace_back();
+    node.meta.name = std::string(1, static_cast<char>('a' + nodes.size() - 1));
+    node.ready = true;
+    node.allocatable = {{"cpu", count * 1000}, {"memory", std::int64_t{1} << 40}};
+  }
+  ClusterSnapshot cluster;
+  for (const api::Node& node : nodes) cluster.nodes.push_back(&node);
+  cluster.gangs = {gang_of(job)};
+  const GangVerdict verdict = schedule(cluster).verdicts.begin()->second;
+  REQUIRE_MESSAGE(verdict.placement, verdict.why_not);
+  return *verdict.placement;
+}
+
+}  // namespace
+
+TEST_CASE("a gang whose shape is free has one worker on each of its nodes") {
+  const GangPlacement two = placed(free_job(16), {8, 8, 8});
+  CHECK(two.node_of_slot == SlotNodes{"a", "b"});
+  CHECK(two.worker_size == 8);
+  CHECK(two.why.ends_with("each is 8 workers in one (spec.worker.shape: Free)"));
+  const GangPlacement one = placed(free_job(6), {8, 8});
+  CHECK(one.node_of_slot == SlotNodes{"a"});
+  CHECK(one.worker_size == 6);
+  api::TrainingJob fixed = free_job(16);
+  fixed.spec.worker.shape = "Fixed";
+  CHECK(placed(fixed, {8, 8, 8}).node_of_slot.size() == 16);
+  CHECK(placed(fixed, {8, 8, 8}).worker_size == 1);
+}
+
+TEST_CASE("all workers are of one size, the largest that divides what each node was given") {
+  const GangPlacement three = placed(free_job(12), {8, 8});
+  CHECK(three.node_of_slot == SlotNodes{"a", "a", "b"});
+  CHECK(three.worker_size == 4);
+  const GangPlacement nine = placed(free_job(9), {8, 8});
+  CHECK(nine.node_of_slot.size() == 9);
+  CHECK(nine.worker_size == 1);
+  CHECK(nine.why.find("shape") == std::string::npos);
+}
+
+TEST_CASE("a worker has no more processes than a spec could ask for") {
+  api::TrainingJob job = free_job(8);
+  job.spec.worker.processes = 16;
+  const GangPlacement two = placed(job, {64});
+  CHECK(two.node_of_slot == SlotNodes{"a", "a"});
+  CHECK(two.worker_size == 4);
+}
+
+TEST_CASE("workers become one whose slots follow each other on a known node") {
+  const auto enlarged = [](SlotNodes nodes, int largest) {
+    GangPlacement placement{std::move(nodes), {}};
+    enlarge_workers(placement, largest);
+    return std::pair(placement.worker_size, placement.node_of_slot);
+  };
+  CHECK(enlarged({"a", "a", "b", "b"}, 64) == std::pair(2, SlotNodes{"a", "b"}));
+  CHECK(enlarged({"a", "a", "a", "a"}, 3) == std::pair(2, SlotNodes{"a", "a"}));
+  CHECK(enlarged({"a", "b", "a", "b"}, 64).first == 1);
+  CHECK(enlarged({"a", "b", "b", "a"}, 64).first == 1);
+  CHECK(enlarged({"", "", "", ""}, 64).first == 1);
+  CHECK(enlarged({}, 64).first == 1);
+  GangPlacement racks{{"a", "a", "b", "b"}, {"r0", "r0", "r1", "r1"}};
+  enlarge_workers(racks, 64);
+  CHECK(racks.domain_of_slot == SlotNodes{"r0", "r1"});
+}
+
+TEST_CASE("the scheduler of the cluster is given workers as they were asked for") {
+  api::TrainingJob job = free_job(4);
+  CHECK(gang_of(job).largest == 64);
+  job.spec.scheduling = "Unplaced";
+  CHECK(gang_of(job).largest == 1);
+}
+
+TEST_CASE("a gang that starts again may have workers of another size, and stays where it was") {
+  api::TrainingJob job = free_job(16);
+  job.status.worker_size = 8;
+  job.status.last_nodes = {"b", "c"};
+  job.spec.worker = api::with_size(job.spec.worker, 8);
+  const WaitingGang again = gang_of(job);
+  CHECK(again.count == 16);
+  CHECK(again.min == 16);
+  CHECK(again.per_worker.cpu_millis == 1000);
+  CHECK(again.stood.size() == 16);
+  const GangPlacement same = placed(job, {8, 8, 8});
+  CHECK(same.node_of_slot == SlotNodes{"b", "c"});
+  CHECK(same.worker_size == 8);
+  const GangPlacement small = placed(job, {4, 4, 4, 4});
+  CHECK(small.node_of_slot.size() == 4);
+  CHECK(small.worker_size == 4);
+
+  // Until its turn it counts as its old pods do, and who replaces one of them is as large.
+  PlaceWish wish;
+  wish.not_yet = true;
+  CHECK(gang_of(job, wish).count == 2);
+  CHECK(gang_of(job, wish).per_worker.cpu_millis == 8000);
+  CHECK(gang_of(job, wish).largest == 1);
+  wish.not_yet = false;
+  wish.slots = {1};
+  CHECK(gang_of(job, wish).per_worker.cpu_millis == 8000);
+  CHECK(gang_of(job, wish).largest == 1);
+}
+
+TEST_CASE("the size that a gang was placed in is kept in status, and its pods are of that size") {
+  auto job = test::make_job("j").engine().workers(16);
+  job.edit().job.spec.worker.shape = "Free";
+  GangPlacement places{SlotNodes{"a", "b"}};
+  places.worker_size = 8;
+  job.edit().gang = GangVerdict{places, ""};
+  const Plan plan = job.plan();
+  CHECK(test::status_of(plan).worker_size == 8);
+  CHECK(test::status_of(plan).target_workers == 2);
+  CHECK(test::status_of(plan).start_count == 2);
+  test::apply(job.edit(), plan);
+  CHECK(job.edit().job.status.worker_size == 8);
+
+  api::WorkerSpec& worker = job.edit().job.spec.worker;
+  worker = api::with_size(worker, 8);  // as it is read with that status
+  job.edit().gang.reset();
+  int pods = 0;
+  for (const Action& action : job.plan().actions) {
+    const auto* create = std::get_if<CreatePod>(&action);
+    if (create == nullptr) continue;
+    ++pods;
+    CHECK(create->pod.requests.cpu_millis == 8000);
+    for (const Json& variable : create->pod.spec["containers"][0]["env"]) {
+      if (variable["name"] == contract::kEnvProcesses) CHECK(variable["value"] == "8");
+    }
+  }
+  CHECK(pods == 2);
+
+  SUBCASE("and where there is no room for it any more, another one") {
+    job.edit().job.status.placement.clear();
+    GangPlacement small{SlotNodes(8, "a")};
+    small.worker_size = 2;
+    job.edit().gang = GangVerdict{small, ""};
+    CHECK(test::status_of(job.plan()).worker_size == 2);
+    CHECK(test::status_of(job.plan()).start_count == 8);
+  }
+}
