@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -60,13 +61,43 @@ TEST_CASE("a gang whose shape is free has one worker on each of its nodes") {
 }
 
 TEST_CASE("all workers are of one size, the largest that divides what each node was given") {
-  const GangPlacement three = placed(free_job(12), {8, 8});
+  const GangPlacement three = placed(free_job(12), {8, 4});
   CHECK(three.node_of_slot == SlotNodes{"a", "a", "b"});
   CHECK(three.worker_size == 4);
   const GangPlacement nine = placed(free_job(9), {8, 8});
   CHECK(nine.node_of_slot.size() == 9);
   CHECK(nine.worker_size == 1);
   CHECK(nine.why.find("shape") == std::string::npos);
+}
+
+TEST_CASE("nodes with room for as many are given as many, so that each has one worker") {
+  const GangPlacement even = placed(free_job(16), {10, 10});
+  CHECK(even.node_of_slot == SlotNodes{"a", "b"});
+  CHECK(even.worker_size == 8);
+  const GangPlacement uneven = placed(free_job(16), {10, 6});
+  CHECK(uneven.node_of_slot == SlotNodes{"a", "a", "a", "a", "a", "b", "b", "b"});
+  CHECK(uneven.worker_size == 2);
+  api::TrainingJob fixed = free_job(16);
+  fixed.spec.worker.shape = "Fixed";
+  const GangPlacement as_asked = placed(fixed, {10, 10});
+  CHECK(std::count(as_asked.node_of_slot.begin(), as_asked.node_of_slot.end(), "a") == 10);
+}
+
+TEST_CASE("who comes after a gang that was evened out finds the rest of both nodes") {
+  std::vector<api::Node> nodes(2);
+  for (api::Node& node : nodes) {
+    node.meta.name = &node == nodes.data() ? "a" : "b";
+    node.ready = true;
+    node.allocatable = {{"cpu", 10'000}, {"memory", std::int64_t{1} << 40}};
+  }
+  ClusterSnapshot cluster;
+  for (const api::Node& node : nodes) cluster.nodes.push_back(&node);
+  WaitingGang next = gang_of(test::SnapshotBuilder("next").workers(2).snapshot().job);
+  next.per_worker.cpu_millis = 2000;
+  cluster.gangs = {gang_of(free_job(16)), next};
+  const auto verdict = schedule(cluster).verdicts.at(next.job);
+  REQUIRE_MESSAGE(verdict.placement, verdict.why_not);
+  CHECK(verdict.placement->node_of_slot == SlotNodes{"a", "b"});
 }
 
 TEST_CASE("a worker has no more processes than a spec could ask for") {
