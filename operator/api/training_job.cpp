@@ -339,6 +339,15 @@ bool is_about_pods(const Error& refusal) {
          at.starts_with("spec.training:") || at.starts_with("spec.training.checkpoint");
 }
 
+int started_size(const WorkerSpec& worker, const TrainingJobStatus& status) {
+  const int size = status.worker_size;
+  // Of a spec that was changed meanwhile, or a status that somebody damaged, it tells nothing; nor
+  // of a start by an operator that knows of no sizes, and leaves what another one has said of them.
+  const bool is_its = size > 1 && size <= largest_size(worker) && worker.count % size == 0 &&
+                      status.start_count == worker.count / size;
+  return is_its ? size : 1;
+}
+
 namespace {
 
 /// What is refused of a job that an operator admitted, who knew more or asked for less.
@@ -360,11 +369,8 @@ void keep_as_admitted(TrainingJob& job, const Json& json, const std::string& ref
 /// The workers are of the size that the gang last started with, also when it has given its places
 /// up: its old pods may still be there.
 void take_size(TrainingJob& job) {
-  WorkerSpec& worker = job.spec.worker;
-  const int size = job.status.worker_size;
-  // Of a spec that was changed meanwhile, or a status that somebody damaged, it tells nothing.
-  const bool fits = size > 1 && size <= largest_size(worker) && worker.count % size == 0;
-  if (fits) worker = with_size(std::move(worker), size);
+  const int size = started_size(job.spec.worker, job.status);
+  if (size > 1) job.spec.worker = with_size(std::move(job.spec.worker), size);
 }
 
 }  // namespace

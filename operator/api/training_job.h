@@ -312,6 +312,9 @@ int largest_size(const WorkerSpec& worker);
 /// The same job in workers of that size, which divides as many as it has of size 1.
 WorkerSpec with_size(WorkerSpec worker, int size);
 
+/// How large these workers, of size 1, are in the gang whose last start status tells of.
+int started_size(const WorkerSpec& worker, const TrainingJobStatus& status);
+
 /// Whether spec.worker.initContainers has one of this name.
 bool has_init_container(const WorkerSpec& worker, const std::string& name);
 

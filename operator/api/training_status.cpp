@@ -1,5 +1,6 @@
 // status: written by the operator alone, read back by the next one. Unknown fields are passed over
 // (a newer operator may have written them).
+#include "common/messages.h"
 #include "operator/api/fields.h"
 #include "operator/api/kueue.h"
 #include "operator/api/object_meta_json.h"

@@ -47,9 +47,12 @@ void enlarge_workers(GangPlacement& placement, int largest) {
 }
 
 api::WorkerSpec sized_workers(const api::TrainingJob& job, const api::TrainingJobStatus& status) {
-  // Of a size that the spec does not allow it was not read with, and does not become one.
-  const bool is_new = status.worker_size != job.status.worker_size;
-  return api::with_size(job.spec.worker, is_new ? status.worker_size : job.spec.worker.size);
+  const bool is_as_read = status.worker_size == job.status.worker_size &&
+                          status.start_count == job.status.start_count;
+  if (is_as_read) return job.spec.worker;
+  api::WorkerSpec workers = api::with_size(job.spec.worker, 1);
+  const int size = api::started_size(workers, status);
+  return api::with_size(std::move(workers), size);
 }
 
 api::TrainingJob as_written(const api::TrainingJob& job) {

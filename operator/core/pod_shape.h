@@ -15,7 +15,7 @@ int largest_worker(const WaitingGang& gang, const api::TrainingJob& job);
 /// The placement with as few workers as its nodes allow, all of one size that is at most `largest`.
 void enlarge_workers(GangPlacement& placement, int largest);
 
-/// The job's workers as they are once it has that status.
+/// The job's workers as they are read once it has that status.
 api::WorkerSpec sized_workers(const api::TrainingJob& job, const api::TrainingJobStatus& status);
 
 /// The job in workers as spec.worker says, as it is when it is placed anew: who was one worker

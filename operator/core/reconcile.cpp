@@ -17,7 +17,6 @@
 #include "operator/core/half_bound.h"
 #include "operator/core/kueue_policy.h"
 #include "operator/core/members.h"
-#include "operator/core/pod_shape.h"
 #include "operator/core/preempt_policy.h"
 #include "operator/core/preparing.h"
 #include "operator/core/progress.h"
@@ -246,7 +245,8 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   status.start_attempt = attempt;
   status.key_id = snapshot.key_id;
   status.worker_size = placed.worker_size;
-  status.start_count = std::min(sized_workers(job, status).count, kMaxWorkers);
+  const int wish = api::with_size(job.spec.worker, placed.worker_size).count;
+  status.start_count = std::min(wish, kMaxWorkers);
   status.witness.reset();
   status.target_workers = slot;
   status.replicas = 0;

@@ -63,9 +63,13 @@ class OperatorScheduler final : public SimulatedScheduler {
       for (const auto& place : placement) {
         if (!place.domain.empty()) leaves.insert(place.domain);
       }
-      Change change{found->second, static_cast<int>(placement.size()),
+      // Of workers that became one each counts: the trace has as many.
+      const int size = job->spec.worker.size;
+      Change change{found->second, static_cast<int>(placement.size()) * size,
                     static_cast<int>(leaves.size())};
-      for (const auto& place : placement) change.nodes.push_back(place.node);
+      for (const auto& place : placement) {
+        change.nodes.insert(change.nodes.end(), static_cast<std::size_t>(size), place.node);
+      }
       changes.push_back(std::move(change));
     }
     return changes;

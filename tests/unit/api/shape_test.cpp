@@ -43,7 +43,7 @@ TEST_CASE("a free shape is of gangs of one size that Muster places") {
 
 TEST_CASE("what runs has workers of the size that status tells, and its spec is as written") {
   Json json = four_workers();
-  json["status"]["workerSize"] = 2;
+  json["status"] = Json{{"workerSize", 2}, {"startCount", 2}};
   const TrainingJob written = *parse_training_job(json);
   CHECK(written.spec.worker.size == 1);
   CHECK(written.status.worker_size == 2);
@@ -66,17 +66,20 @@ TEST_CASE("what runs has workers of the size that status tells, and its spec is 
 }
 
 TEST_CASE("a size that no operator has chosen for the spec is none") {
-  const auto size_of = [](Json json, int size) {
-    json["status"]["workerSize"] = size;
+  const auto size_of = [](Json json, int size, int started) {
+    json["status"] = Json{{"workerSize", size}, {"startCount", started}};
     return read_training_job(json).first.spec.worker.size;
   };
-  CHECK(size_of(four_workers(), 4) == 4);
-  CHECK(size_of(four_workers(), 3) == 1);   // four are not divided by it
-  CHECK(size_of(four_workers(), 65) == 1);  // nor read at all
-  CHECK(size_of(with(four_workers(), "/spec/worker/shape", "Fixed"), 2) == 1);
+  CHECK(size_of(four_workers(), 4, 1) == 4);
+  CHECK(size_of(four_workers(), 3, 1) == 1);   // four are not divided by it
+  CHECK(size_of(four_workers(), 65, 1) == 1);  // nor read at all
+  CHECK(size_of(with(four_workers(), "/spec/worker/shape", "Fixed"), 2, 2) == 1);
   const Json of_many = with(four_workers(), "/spec/worker/processes", 32);
-  CHECK(size_of(of_many, 2) == 2);
-  CHECK(size_of(of_many, 4) == 1);
+  CHECK(size_of(of_many, 2, 2) == 2);
+  CHECK(size_of(of_many, 4, 1) == 1);
+  // An operator that knows of no sizes has started it since, or so many are asked for since.
+  CHECK(size_of(four_workers(), 2, 4) == 1);
+  CHECK(size_of(with(four_workers(), "/spec/worker/count", 8), 2, 2) == 1);
 }
 
 TEST_CASE("workers become no larger than a spec could ask for") {

@@ -191,6 +191,32 @@ TEST_CASE("recorded jobs that others placed take room on the recorded nodes") {
   CHECK(seconds_of(told.end) == doctest::Approx(200).epsilon(0.02));
 }
 
+TEST_CASE("recorded jobs whose workers become one run as long as they did, and take as much room") {
+  auto objects = cluster();
+  objects.resize(1);  // room for one of them
+  const Json ended{{"startTime", "2026-11-27T00:00:01Z"},
+                   {"completionTime", "2026-11-27T00:01:41Z"}};
+  for (const char* name : {"a", "b"}) {
+    objects.push_back(recorded_job(name, "2026-11-27T00:00:00Z", ended));
+    Json& spec = objects.back()["spec"];
+    spec.erase("queueName");
+    spec["worker"]["count"] = 4;
+    spec["worker"]["shape"] = "Free";
+    spec["worker"]["resources"]["gpus"] = 2;
+  }
+  const auto read = recorded_trace(objects);
+  REQUIRE_MESSAGE(read, (read ? "" : read.error().message()));
+  const auto scheduler = make_operator(objects, *read);
+  scheduler->submit(0);
+  scheduler->run(seconds(1));
+  const auto changes = scheduler->take_changes();
+  REQUIRE(changes.size() == 1);
+  CHECK(changes.front().workers == 4);
+  CHECK(changes.front().nodes == std::vector<std::string>(4, "n0"));
+  const Simulation told = play(*make_operator(objects, *read), *read);
+  CHECK(seconds_of(told.end) == doctest::Approx(200).epsilon(0.02));
+}
+
 TEST_CASE("recorded jobs that keep their checkpoints on one claim run one after the other") {
   auto objects = cluster();
   objects.push_back(Json{{"apiVersion", "v1"},

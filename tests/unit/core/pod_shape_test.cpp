@@ -161,6 +161,21 @@ TEST_CASE("a gang that starts again may have workers of another size, and stays 
   CHECK(gang_of(job, wish).largest == 1);
 }
 
+TEST_CASE("a job that asks for more since it is suspended starts with as many, of the same size") {
+  auto job = test::make_job("j").engine().workers(32);
+  job.edit().job.spec.worker.shape = "Free";
+  job.edit().job.status.worker_size = 8;  // when they were 16
+  job.edit().job.status.start_count = 2;
+  GangPlacement places{SlotNodes{"a", "b", "c", "d"}};
+  places.worker_size = 8;
+  job.edit().gang = GangVerdict{places, ""};
+  const Plan plan = job.plan();
+  CHECK(test::status_of(plan).start_count == 4);
+  const api::WorkerSpec workers = sized_workers(job.edit().job, test::status_of(plan));
+  CHECK(workers.size == 8);
+  CHECK(workers.count == 4);
+}
+
 TEST_CASE("the size that a gang was placed in is kept in status, and its pods are of that size") {
   auto job = test::make_job("j").engine().workers(16);
   job.edit().job.spec.worker.shape = "Free";

@@ -191,7 +191,7 @@ TEST_CASE("two workers that become one keep the room of two, also before that is
   fixture.list_node();  // of 12 processors
   std::string status = "{}";
   SUBCASE("in status") {
-    status = R"({"membershipEpoch": 1, "targetWorkers": 1, "workerSize": 2,
+    status = R"({"membershipEpoch": 1, "targetWorkers": 1, "startCount": 1, "workerSize": 2,
                  "placement": [{"slot": 0, "attempt": 0, "node": "n"}]})";
   }
   SUBCASE("on the way there") {}
