@@ -302,10 +302,11 @@ Status read_condition(const Json& json, const std::string& path, Pod& out) {
   in.required("status", status);
   in.words("reason", reason);
   in.words("message", message, kMaxMessageBytes);
-  if (type == "PodScheduled" && status == "True") {
+  if (type == "PodScheduled" && (status == "True" || status == "False")) {
     std::string since;
     in.optional("lastTransitionTime", since);
-    if (const auto time = parse_time(since)) out.bound_at = *time;
+    const auto time = parse_time(since);
+    if (time) (status == "True" ? out.bound_at : out.unbound_since) = *time;
   }
   if (type == "Ready") out.ready = status == "True";
   if (type == "DisruptionTarget") out.is_disrupted = status == "True";
@@ -463,6 +464,11 @@ Json to_json(const Pod& pod) {
     status["conditions"].push_back(Json{{"type", "PodScheduled"},
                                         {"status", "True"},
                                         {"lastTransitionTime", format_time(*pod.bound_at)}});
+  }
+  if (pod.unbound_since) {
+    status["conditions"].push_back(Json{{"type", "PodScheduled"},
+                                        {"status", "False"},
+                                        {"lastTransitionTime", format_time(*pod.unbound_since)}});
   }
   if (pod.is_disrupted) {
     status["conditions"].push_back(Json{{"type", "DisruptionTarget"}, {"status", "True"}});

@@ -73,6 +73,8 @@ struct Pod {
   /// When it got its node (PodScheduled=True), as the API server writes it; absent: it has none, or
   /// nobody says so.
   std::optional<WallTime> bound_at;
+  /// Since when the cluster's scheduler refuses it (PodScheduled=False), likewise.
+  std::optional<WallTime> unbound_since;
   std::string pod_ip;
   bool ready = false;
   /// DisruptionTarget is True: it is evicted, preempted or deleted by the cluster.

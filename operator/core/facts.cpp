@@ -71,6 +71,11 @@ bool is_unbound(const api::Pod& pod) {
          !pod.meta.deletion_time;
 }
 
+seconds told_to_last(const JobSnapshot& snapshot, const std::optional<WallTime>& since) {
+  if (!since || *since > snapshot.now) return seconds(0);
+  return std::min(words::kLookAgainMost, std::chrono::floor<seconds>(snapshot.now - *since));
+}
+
 seconds lasted(const JobSnapshot& snapshot, const std::string& fact) {
   const auto found = snapshot.lasted.find(fact);
   return found == snapshot.lasted.end() ? seconds(0) : found->second;
@@ -84,7 +89,7 @@ std::map<std::string, seconds> lasting_facts(const JobSnapshot& snapshot) {
   };
   for (const auto& pod : snapshot.pods) {
     if (!is_owned(pod, snapshot.job)) continue;
-    if (is_unbound(pod)) add(facts::unbound(pod));
+    if (is_unbound(pod)) add(facts::unbound(pod), told_to_last(snapshot, pod.unbound_since));
     if (pod.meta.deletion_time) add(facts::leaving(pod));
     const bool runs_on = status.finished() && pod.termination && !pod.ended();
     if (runs_on) add(facts::lingering(pod));

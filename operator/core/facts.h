@@ -2,6 +2,7 @@
 // leaps; the rules, the names and the limits are here and in words.h.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "operator/core/reconcile.h"
@@ -55,6 +56,10 @@ seconds until_said_anew(const JobSnapshot& snapshot, const std::string& said,
 
 /// Whether a gang that waits for claims or volumes has never said anything yet.
 bool newly_lacks_volumes(const JobSnapshot& snapshot);
+
+/// How long something has been so that the API server dates: what an operator that has just begun
+/// cannot have timed. 0: nobody says since when, or somebody's clock is ahead.
+seconds told_to_last(const JobSnapshot& snapshot, const std::optional<WallTime>& since);
 
 /// Whether the cluster's scheduler has said that it cannot bind this pod.
 bool is_unbound(const api::Pod& pod);

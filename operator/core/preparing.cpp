@@ -81,9 +81,7 @@ std::optional<seconds> starting_for(const JobSnapshot& snapshot, const Member& m
   if (!waits_to_start(member, job)) return std::nullopt;
   // When the last of them ended is not told.
   if (!job.spec.worker.init_containers.empty()) return seconds(0);
-  const auto& since = member.pod->bound_at;
-  if (!since || *since > snapshot.now) return seconds(0);
-  return std::min(words::kLookAgainMost, std::chrono::floor<seconds>(snapshot.now - *since));
+  return told_to_last(snapshot, member.pod->bound_at);
 }
 
 std::optional<seconds> until_given_up(const JobSnapshot& snapshot, const Member& member) {

@@ -28,6 +28,8 @@ REPLACE = "operator/core/replace_policy.cpp"
 BREAKAGES = [
     Breakage("of what a worker leaves the first line is taken for the reason", END, "last_line(facts.log_tail, 256)",
              "first_line(facts.log_tail, 256)", "test_core"),
+    Breakage("how long a pod was refused before this operator looked is not asked", "operator/core/facts.cpp",
+             "told_to_last(snapshot, pod.unbound_since)", "seconds(0)", "test_core"),
     Breakage("a worker's log in place of its last word is told as it is", "operator/core/gang_view.cpp",
              "is_engine ? engine_words(end.message) : end.message", "end.message", "test_core"),
     Breakage("the policies of a namespace with a long name are no names", "operator/main_flags.cpp",

@@ -96,9 +96,9 @@ class RandomKills(LongJobTest):
         # The claim outlives them all, and with it what those who trained have saved.
         self.apply(elastic)
         last = self.job(name)["metadata"]["uid"]
-        # Placed where the claim's volume has just not come to be, its pods have 30 s of one leader before they are placed anew.
-        killer.end()
+        # Placed where the claim's volume has just not come to be, its pods are placed anew after 30 s, which no leader may live.
         self.ended(name)
+        killer.end()
         print(f"{len(killer.kills)} kills: {killer.kills}")
         self.assertGreaterEqual(len(killer.kills), DELETED_KILLS_LEAST)
         made = {(kind, made_name) for verb, kind, namespace, made_name, code, user in installed.writes()[before:]

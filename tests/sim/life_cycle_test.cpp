@@ -288,6 +288,34 @@ TEST_CASE("a node that falls silent is left, and its gang goes on elsewhere") {
   CHECK(on_b == 2);
 }
 
+TEST_CASE("a refused gang is placed anew, though no operator lives as long as that takes") {
+  World world(test::seed());
+  world.add_node("a", 2);
+  world.create_job("digits", 2);
+  world.settle();
+  world.add_node("b", 2);
+  const Json refused{{"type", "PodScheduled"},
+                     {"status", "False"},
+                     {"reason", "Unschedulable"},
+                     {"lastTransitionTime", format_time(world.clock.wall_now())}};
+  const Json status{{"status", {{"conditions", Json::array({refused})}}}};
+  for (const auto& pod : world.pods()) {
+    REQUIRE(world.user->merge_patch(api::Kind::kPod, pod.meta.key(), "status", status));
+  }
+  constexpr seconds kLife = core::words::kUnboundMost / 3;
+  for (int operators = 0; operators < 2; ++operators) {
+    world.pass(kLife);
+    world.restart_operator();
+  }
+  CHECK(world.job("digits").status.membership_epoch == 1);
+  world.pass(kLife + seconds(1));
+  world.reap(143);
+  world.pass(kLife / 2);
+  const auto job = world.job("digits");
+  REQUIRE(job.status.placement.size() == 2);
+  CHECK(job.status.placement[0].node == "b");
+}
+
 TEST_CASE("a gang that leaves a node starts again before a younger one that waits for its room") {
   World world(test::seed());
   world.add_node("a", 2);

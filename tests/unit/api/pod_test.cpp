@@ -723,6 +723,9 @@ TEST_CASE("a pod that is written is read back") {
   again.requests.devices["vpc.amazonaws.com/efa"] = 1;
   CHECK(*parse_pod(to_json(again)) == again);
   CHECK(again.ended());
+  again.bound_at.reset();
+  again.unbound_since = WallTime(seconds(1'700'000'000));
+  CHECK(*parse_pod(to_json(again)) == again);
 }
 
 TEST_CASE("why a pod does not start is read from where Kubernetes says it") {
@@ -742,18 +745,24 @@ TEST_CASE("why a pod does not start is read from where Kubernetes says it") {
   CHECK_FALSE(parse_pod(json)->termination);
 }
 
-TEST_CASE("when a pod got its node is read, and a time that is none makes no pod unreadable") {
-  const auto bound_at = [](const std::string& time) {
+TEST_CASE("since when a pod has or lacks its node is read, and a time that is none hides no pod") {
+  const auto scheduled = [](const char* status, const std::string& time) {
     Json pod{{"metadata", {{"name", "p"}, {"namespace", "n"}, {"uid", "u"}}}};
     pod["status"]["conditions"] =
-        Json::array({{{"type", "PodScheduled"}, {"status", "True"}, {"lastTransitionTime", time}}});
+        Json::array({{{"type", "PodScheduled"}, {"status", status}, {"lastTransitionTime", time}}});
     const auto read = parse_pod(pod);
     REQUIRE(read);
-    return read->bound_at;
+    return *read;
   };
-  CHECK(bound_at("2023-11-14T22:13:20Z") == WallTime(seconds(1'700'000'000)));
-  CHECK_FALSE(bound_at("yesterday"));
-  CHECK_FALSE(bound_at(""));
+  const std::string time = "2023-11-14T22:13:20Z";
+  CHECK(scheduled("True", time).bound_at == WallTime(seconds(1'700'000'000)));
+  CHECK_FALSE(scheduled("True", time).unbound_since);
+  CHECK(scheduled("False", time).unbound_since == WallTime(seconds(1'700'000'000)));
+  CHECK_FALSE(scheduled("False", time).bound_at);
+  for (const char* none : {"yesterday", ""}) {
+    CHECK_FALSE(scheduled("True", none).bound_at);
+    CHECK_FALSE(scheduled("False", none).unbound_since);
+  }
 }
 
 TEST_CASE("what a pod takes is counted as the cluster's scheduler does") {

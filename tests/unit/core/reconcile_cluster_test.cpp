@@ -59,6 +59,18 @@ TEST_CASE("a pod that the cluster's scheduler refuses for long is looked a new p
   CHECK(words_of(job.plan()) == Words{"delete pod-1-0", "delete pod-0-0"});
 }
 
+TEST_CASE("how long a pod has been refused is told by who refuses it") {
+  auto job = refused_gang();
+  const auto since = [&] {
+    return core::lasting_facts(job.snapshot()).at("unbound/" + job.snapshot().pods[1].meta.uid);
+  };
+  CHECK(since() == seconds(0));
+  job.edit().pods[1].unbound_since = kNow - seconds(40);
+  CHECK(since() == seconds(40));
+  job.edit().pods[1].unbound_since = kNow + seconds(9);  // by another clock
+  CHECK(since() == seconds(0));
+}
+
 namespace {
 
 /// Placed nowhere: of the workers the first stand on nodes, and the cluster's scheduler refuses the
