@@ -1,15 +1,20 @@
 // A job that was changed ends as one that was made so: before it starts, and after it ran.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/contract.h"
 #include "common/rng.h"
+#include "common/yaml_reader.h"
 #include "tests/sim/engine_spec.h"
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
@@ -21,8 +26,7 @@ namespace {
 
 constexpr int kPairs = 30;
 
-/// A field of the spec and two values that it may have, as JSON; null: it is left out. What may
-/// never change is not here, nor what makes pods that are refused (worker.hostNetwork).
+/// A field of the spec and two values that it may have, as JSON; null: it is left out.
 struct SpecField {
   const char* pointer;
   const char* one;
@@ -62,6 +66,7 @@ constexpr SpecField kOfPrograms[] = {
     {"/worker/serviceAccountName", "null", R"("trainer")"},
     {"/worker/runtimeClassName", "null", R"("nvidia")"},
     {"/worker/schedulerName", "null", R"("mine")"},
+    {"/worker/resourceClaims", "null", R"([{"name": "gpu", "resourceClaimName": "large"}])"},
     {"/worker/runAsUser", "null", "1000"},
     {"/worker/runAsGroup", "null", "1001"},
     {"/worker/fsGroup", "null", "2000"},
@@ -103,6 +108,22 @@ constexpr SpecField kOfEngine[] = {
     {"/priorityClassName", "null", R"("high")"},
 };
 
+/// Of a gpt alone.
+constexpr SpecField kOfTexts[] = {
+    {"/training/steps", "1000", "2000"},
+    {"/training/pretrained", "null", R"({"directory": "gpt2"})"},
+    {"/training/buddies", "null", "2"},
+    {"/training/activations", "null", R"("Recomputed")"},
+};
+
+/// Of a worker alone: a node has one in its network, and here there is one node.
+constexpr SpecField kOfOneWorker[] = {{"/worker/hostNetwork", "null", "true"}};
+
+/// What no table has: what may never change, what has one value, and what every test here changes.
+constexpr const char* kOfNoTable[] = {
+    "/managedBy",     "/suspend",        "/training/algorithm", "/training/logicalRanks",
+    "/training/mode", "/training/model", "/training/precision", "/training/seed"};
+
 Json program_spec() {
   return Json{{"worker",
                {{"count", 2},
@@ -122,6 +143,19 @@ Json trained_spec() {
               {"training", sim::engine_spec()},
               {"queueName", "research"},
               {"restart", {{"maxRestarts", 3}}}};
+}
+
+Json text_spec() {
+  Json spec = trained_spec();
+  Json& training = spec["training"];
+  training.erase("epochs");
+  training["steps"] = 1000;
+  training["optimizerState"] = "Sharded";
+  training["model"] =
+      *parse_json(R"({"gpt": {"layers": 6, "heads": 12, "width": 192, "contextLength": 64}})");
+  training["data"] =
+      *parse_json(R"({"train": {"text": {"file": "a"}}, "test": {"text": {"file": "b"}}})");
+  return spec;
 }
 
 Json with_field(Json spec, const char* pointer, const std::string& value) {
@@ -305,7 +339,7 @@ bool is_as_made(const Json& from, const Json& to) {
   return true;
 }
 
-void check_fields(const Json& base, std::span<const SpecField> fields) {
+void check_fields(const Json& base, std::span<const SpecField> fields, std::size_t pods = 2) {
   for (const SpecField& field : fields) {
     const std::string name = field.pointer;
     CAPTURE(name);
@@ -315,10 +349,32 @@ void check_fields(const Json& base, std::span<const SpecField> fields) {
     CHECK(is_as_made(other, one));
     for (const Json& spec : {one, other}) {
       const auto alone = made_so(spec);
-      const std::size_t least = spec["worker"].contains("shape") ? 1 : 2;  // two become one
+      const std::size_t least = spec["worker"].contains("shape") ? 1 : pods;  // two become one
       CHECK_MESSAGE((alone && (*alone)["pods"].size() >= least), "it has no pods to compare");
     }
   }
+}
+
+Json schema_of_spec() {
+  const std::string path = "crds/trainingjob.yaml";
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  const auto crd = parse_yaml(text.str(), path);
+  REQUIRE(crd);
+  const Json& schema = (*crd)["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+  return schema["properties"]["spec"]["properties"];
+}
+
+/// Whether a table has the field, or a part of it.
+bool is_in_table(const std::string& pointer) {
+  const auto is_it = [&](const SpecField& field) {
+    const std::string of = field.pointer;
+    return of == pointer || of.starts_with(pointer + "/");
+  };
+  return std::any_of(std::begin(kOfPrograms), std::end(kOfPrograms), is_it) ||
+         std::any_of(std::begin(kOfEngine), std::end(kOfEngine), is_it) ||
+         std::any_of(std::begin(kOfTexts), std::end(kOfTexts), is_it) ||
+         std::any_of(std::begin(kOfOneWorker), std::end(kOfOneWorker), is_it);
 }
 
 /// Two fields at once, drawn.
@@ -348,6 +404,33 @@ TEST_CASE("a job that runs an own program and is changed ends as one that was ma
 
 TEST_CASE("a job that trains and is changed ends as one that was made so") {
   check_fields(trained_spec(), kOfEngine);
+}
+
+TEST_CASE("a job that learns texts and is changed ends as one that was made so") {
+  check_fields(text_spec(), kOfTexts);
+}
+
+TEST_CASE("a worker that enters or leaves its node's network ends as one that was made so") {
+  check_fields(with_field(program_spec(), "/worker/count", "1"), kOfOneWorker, 1);
+}
+
+TEST_CASE("each field of the schema is in a table of changes, or named as one that is in none") {
+  int found = 0;
+  const auto check = [&](const std::string& pointer) {
+    const bool is_left_out =
+        std::find(std::begin(kOfNoTable), std::end(kOfNoTable), pointer) != std::end(kOfNoTable);
+    CHECK_MESSAGE(is_in_table(pointer) != is_left_out, pointer);
+    ++found;
+  };
+  const Json schema = schema_of_spec();
+  for (const auto& [name, property] : schema.items()) {
+    if (name == "worker" || name == "training" || name == "restart") {
+      for (const auto& part : property["properties"].items()) check("/" + name + "/" + part.key());
+    } else {
+      check("/" + name);
+    }
+  }
+  CHECK(found > 60);
 }
 
 TEST_CASE("two fields that are changed at once make what a job has that was made with both") {

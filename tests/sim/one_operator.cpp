@@ -43,6 +43,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.endpoint = &endpoint;
   options.pods.endpoint_url = endpoint.url();
   options.pods.default_image = "muster-worker";
+  options.pods.host_network_namespaces = {"default"};
   options.master_keys.current = kMasterKey;
   options.sees_queues = true;
   options.sees_volumes = true;
