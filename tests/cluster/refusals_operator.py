@@ -7,6 +7,7 @@ import json
 import re
 import unittest
 
+from refusals_changes import CHANGES, STARTED
 from refusals_world import MERGE, Operator, job, operator_program, shared, training
 
 # Of what a stranger may put into words: nothing of it may reach a terminal.
@@ -176,6 +177,36 @@ class OnlyTheOperatorKnows(WithOperator):
                         {"metadata": {"name": "urgent"}, "value": 10})
         self.addCleanup(self.world.call, "DELETE", "/apis/scheduling.k8s.io/v1/priorityclasses/urgent")
         self.world.complete("team-a", urgent, 2)
+
+    def test_refused_changes_leave_running_jobs_as_they_are(self):
+        refused = {}
+        for row in CHANGES:
+            if row.words and not row.first and row.status == STARTED:
+                refused.setdefault(row.body["metadata"]["name"], []).append(row)
+        self.assertGreater(len(refused), 2)
+        for name, rows in refused.items():
+            self.make(rows[0].body)
+            for pod in self.world.wait_pods("team-a", name, rows[0].body["spec"]["worker"].get("count", 1)):
+                self.world.run_pod(pod)
+            self.world.wait_condition("team-a", name, "Running", "True")
+
+        def there_is():
+            found = {name: self.world.made("GET", self.world.jobs("team-a", name)) for name in refused}
+            return {name: (one["spec"], one["status"], [(pod["metadata"]["uid"], pod["metadata"]["resourceVersion"])
+                                                        for pod in self.world.pods_of("team-a", name)])
+                    for name, one in found.items()}
+
+        self.others_are_undisturbed()
+        before = there_is()
+        for name, rows in refused.items():
+            for row in rows:
+                path = self.world.jobs("team-a", name) + row.path
+                with self.subTest(job=name, what=row.what):
+                    code, answer = self.world.patch(path, {"spec": row.patch}, "alice")
+                    self.assertEqual(code, 422, answer)
+        # The operator has had time for a whole other job.
+        self.others_are_undisturbed()
+        self.assertEqual(there_is(), before)
 
     def test_28_a_job_that_has_ended_stays_ended(self):
         name = self.make(small("ended"))
