@@ -504,6 +504,20 @@ class BrokenWorld(WithOperator):
         self.world.plane.kubectl("delete", "pods", "-n", "team-a", "--all", "--force", "--grace-period=0", check=False)
         self.world.complete("team-a", name, 2)
 
+    def test_a_quota_is_met_by_fewer_workers(self):
+        quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}}}
+        self.world.made("POST", "/api/v1/namespaces/team-a/resourcequotas", quota)
+        path = "/api/v1/namespaces/team-a/resourcequotas/one"
+        self.addCleanup(self.world.call, "DELETE", path)
+        self.world.wait("the quota counts", lambda: "used" in self.world.made("GET", path).get("status", {}))
+        name = self.make(small("fewer", count=2))
+        self.waits(name, "QuotaExceeded", "exceeded quota: one", "pods")
+        self.world.made("PATCH", self.world.jobs("team-a", name), {"spec": {"worker": {"count": 1}}}, "alice", MERGE)
+        # Of a try with two workers one pod may be there for a moment.
+        self.world.wait("a gang of one has its place", lambda: self.world.made(
+            "GET", self.world.jobs("team-a", name))["status"].get("targetWorkers") == 1, 120)
+        self.world.complete("team-a", name, 1)
+
     def test_rights_taken_away_and_given_back(self):
         path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/muster-operator"
         binding = self.world.made("GET", path)

@@ -586,13 +586,15 @@ bool is_told(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
 }
 
-/// Of job a, which is suspended.
-void name_other_claim(World& world) {
-  const Json training{{"checkpoint", {{"volumeClaimName", "other"}}}};
+/// Of job a, which is suspended, or has never started.
+void name_claim(World& world, const std::string& claim) {
+  const Json training{{"checkpoint", {{"volumeClaimName", claim}}}};
   const Json patch{{"spec", {{"training", training}}}};
   REQUIRE(
       world.user->merge_patch(api::Kind::kTrainingJob, {"default", "a"}, "", patch).has_value());
 }
+
+void name_other_claim(World& world) { name_claim(world, "other"); }
 
 /// Its only worker says how far it has come.
 void tell_progress(World& world, const std::string& job) {
@@ -719,6 +721,46 @@ TEST_CASE("a suspended job that ran keeps its claim, until it is deleted or name
   world.settle();
   CHECK(world.job("b").status.is_true("Admitted"));
   CHECK(world.pods().size() == 1);
+}
+
+TEST_CASE("a job whose checkpoints are to be on a claim that is not there goes on with another") {
+  constexpr const char* kNone = "there is no PersistentVolumeClaim other";
+  World world(test::seed());
+  add_room_and_disk(world);
+  SUBCASE("before it has ever started") {
+    world.create_job("a", 1, [](Json& job) {
+      on_disk("/one")(job);
+      job["spec"]["training"]["checkpoint"]["volumeClaimName"] = "other";
+    });
+    world.pass(seconds(5));
+    CHECK(is_told(waits(world, "a"), kNone));
+    name_claim(world, "disk");
+  }
+  SUBCASE("when it has trained with the right one") {
+    world.create_job("a", 1, on_disk("/one"));
+    world.settle();
+    world.run_all_pods();
+    world.settle();
+    tell_progress(world, "a");
+    set_suspend(world, "a", true);
+    world.settle();
+    world.reap(contract::exit_code::kPlannedLeave);
+    world.settle();
+    name_claim(world, "other");
+    set_suspend(world, "a", false);
+    world.pass(seconds(5));
+    CHECK(is_told(waits(world, "a"), kNone));
+    set_suspend(world, "a", true);
+    world.settle();
+    name_claim(world, "disk");
+    set_suspend(world, "a", false);
+  }
+  CHECK(world.pods().empty());
+  world.pass(seconds(5));
+  CHECK(world.job("a").status.is_true("Admitted"));
+  world.run_all_pods();
+  world.settle();
+  CHECK(world.job("a").status.is_true("Running"));
 }
 
 TEST_CASE("a claim is in use while workers of a deleted job leave, as long as they may") {
