@@ -16,6 +16,7 @@ from control_plane import ROOT, ControlPlane  # noqa: E402
 from kwok import make_node, start_kwok, wait_ready  # noqa: E402
 from placement_test import condition, job, start_operator  # noqa: E402
 from processes import wait_for  # noqa: E402
+from refusals_operator import suffix  # noqa: E402
 
 SECONDS = 120
 VERSION = "v1alpha2"  # of Kubernetes 1.36
@@ -106,6 +107,39 @@ class PodGroups(unittest.TestCase):
         self.runs(name)
         self.assertEqual(groups_of(name), {})
         self.assertNotIn("schedulingGroup", pods_of(name)[0]["spec"])
+
+    def test_s12_a_name_that_somebody_has_taken(self):
+        for kind in ("workloads", "podgroups"):
+            name = self.submit(job(f"taken-{kind}", 2, "1", suspend=True))
+            wait_for(f"{name} is suspended", lambda of=name: condition(get(of), "Suspended").get("status") == "True", SECONDS)
+            child = f"{name}-{suffix(get(name)['metadata']['uid'])}-0"
+            workload = child if kind == "workloads" else "somebodys"
+            policy = {"gang": {"minCount": 9}}
+            strangers = {"workloads": {"kind": "Workload", "metadata": {"name": workload}, "spec": {
+                "podGroupTemplates": [{"name": "theirs", "schedulingPolicy": policy}]}}}
+            if kind == "podgroups":
+                strangers[kind] = {"kind": "PodGroup", "metadata": {"name": child}, "spec": {
+                    "schedulingPolicy": policy, "podGroupTemplateRef": {"workload": {
+                        "workloadName": workload, "podGroupTemplateName": "theirs"}}}}
+            for plural, body in strangers.items():
+                create({"apiVersion": f"scheduling.k8s.io/{VERSION}", **body})
+                self.addCleanup(PLANE.kubectl, "delete", f"{plural}.{VERSION}.scheduling.k8s.io", body["metadata"]["name"])
+            where = ("get", f"{kind}.{VERSION}.scheduling.k8s.io", child)
+            before = PLANE.kubectl_json(*where)
+            PLANE.kubectl("patch", "trainingjob", name, "--type=merge", "-p", json.dumps({"spec": {"suspend": False}}))
+            told = wait_for(f"{name} says so", lambda of=name: (lambda found: found if found.get("reason") == "NameConflict"
+                                                                 else None)(condition(get(of), "Admitted")), SECONDS)
+            self.assertIn(child, told["message"])
+            self.assertIn("belongs to something else", told["message"])
+            self.assertEqual(pods_of(name), [])
+            # Its next start has names of its own.
+            self.runs(name)
+            self.assertNotIn(child, {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods_of(name)})
+            self.remove(name)
+            after = PLANE.kubectl_json(*where)
+            self.assertEqual(after["metadata"]["uid"], before["metadata"]["uid"])
+            self.assertNotIn("ownerReferences", after["metadata"])
+            self.assertEqual(after["spec"], before["spec"])
 
     def test_a_gang_that_starts_again_is_another_group(self):
         name = self.submit(job("again", 2, "1"))
