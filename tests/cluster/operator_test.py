@@ -635,19 +635,29 @@ class OperatorTest(unittest.TestCase):
         self.assertEqual(again["jobKey"], answer["jobKey"])
 
     def test_jobs_are_decided_while_the_endpoint_is_flooded(self):
-        replica = Replica(self, "a", f"--master-dir={master_of(self)}").wait_ready()
+        replica = Replica(self, "a", f"--master-dir={master_of(self)}", "--metrics-secure=false",
+                          metrics="127.0.0.1:0").wait_ready()
+        looks, calm_seconds = self.decide(replica, [f"calm-{number}" for number in range(10)])
         flood = Flood(self, int(replica.line("started")["endpoint"].rsplit(":", 1)[1]))
         flood.wait_for_refusals("before the jobs come")
-        names = [f"flooded-{number}" for number in range(10)]
+        flooded_looks, seconds = self.decide(replica, [f"flooded-{number}" for number in range(10)])
+        flood.wait_for_refusals("after all of them have their pods")
+        print(f"ten jobs: {looks:.0f} looks and {calm_seconds:.1f} s, under the flood {flooded_looks:.0f} and {seconds:.1f} s")
+        # What the endpoint refuses is nothing that the loop would look at; how much of a job's news comes at once may differ.
+        self.assertLessEqual(flooded_looks, 2 * looks)
+        self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
+        self.assertEqual(flood.unexpected, [])
+        self.assertEqual(len(audit(user=replica.user, resource="pods", verb="create", code=201)), 40)
+
+    def decide(self, replica, names):
+        """How often the operator has looked at jobs when each of these new ones has its two pods, and after how many seconds."""
+        before, began = replica.looks(), time.monotonic()
         for name in names:
             create(hello(name))
         for name in names:
             gang(name, 2)
             self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
-        flood.wait_for_refusals("after all of them have their pods")
-        self.assertEqual(replica.health("/healthz"), (200, "ok\n"))
-        self.assertEqual(flood.unexpected, [])
-        self.assertEqual(len(audit(user=replica.user, resource="pods", verb="create", code=201)), 2 * len(names))
+        return replica.looks() - before, time.monotonic() - began
 
     def test_metrics_are_served_plainly_where_that_is_asked_for_and_else_to_who_may_read_them(self):
         plain = Replica(self, "a", "--metrics-secure=false", metrics="127.0.0.1:0").wait_ready()
