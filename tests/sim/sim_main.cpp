@@ -198,7 +198,9 @@ int main(int argc, char** argv) {
   const bool given_back = is_given_back(before, after);
   const bool quiet = options.is_alone || tells_no_secret(options.first);
   const auto took = std::chrono::duration_cast<muster::seconds>(clock.mono_now() - began);
-  std::cout << "  took " << took.count() << " s\n";
+  const auto took_at_least = std::max<std::uint64_t>(static_cast<std::uint64_t>(took.count()), 1);
+  std::cout << "  took " << took.count() << " s: " << 60 * options.seeds / took_at_least
+            << " seeds a minute\n";
   muster::test::tell_failed(argv[0], totals.wrong);
   if (!enough) std::cout << "FAILED: a fault was tried fewer than " << options.least << " times\n";
   if (!given_back) std::cout << "FAILED: something is held that was not held before\n";
