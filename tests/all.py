@@ -632,7 +632,8 @@ def cluster_digest():
 
 NODES_AT_ONCE = 4
 NODES_SECONDS, NODES_SECONDS_QUIET = 2700, 1200  # one of them, on a machine that has other work, and on one that has none
-# The longest first. What holds while operators are killed is not tried without that.
+# The longest first. What holds while operators are killed is not tried without that; api_away_test and random_kills_test kill them
+# themselves.
 # kubectl_test has no such run: edit, diff, explain and get -w are between kubectl and the API server, which answers the same whether an
 # operator lives or not. What becomes of a job that was changed (scaled, suspended, deleted) while they die is seen by job_test.
 NODES_TESTS = [["tests/cluster/nodes.py", "--operators-killed", "job_test"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The API server goes away for two minutes while two jobs train: nothing happens to them.
+"""The API server goes away for two minutes while two jobs train, and operators are killed at random moments: nothing happens to the jobs.
 
 Needs root and the release programs.
 """
@@ -12,12 +12,14 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
+from killer import Killer  # noqa: E402
 from long_job import LONG_STEPS, LongJobTest, long_job, steps_of  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 API_AWAY_SECONDS = 120
 # How often it is seen meanwhile that steps are made.
 LOOK_SECONDS, LOOKS_LEAST = 15, 5
+KILLS_LEAST = 3
 ENDLESS_STEPS = 1_000_000_000
 
 
@@ -30,13 +32,21 @@ class ApiAway(LongJobTest):
         wait_for("lasting trains", lambda: self.recorded() > 2000, 120)
         before = {name: self.containers(name) for name in ("alone", "lasting")}
         self.assertEqual([len(pods) for pods in before.values()], [2, 2])
+        # Their kubelets start them again, also where nobody answers them then.
+        operators = installed.operators()
+        killer = Killer(lambda: operators, installed.kill, installed.KILLER_PAUSE_SECONDS)
+        self.addCleanup(killer.end)
+        killer.start()
         self.cluster.api_stop()
         try:
             laptop = self.look_while_it_is_away()
             meanwhile = self.recorded()
         finally:
             self.cluster.api_start()
-        wait_for("its status catches up", lambda: self.step("lasting") > meanwhile, 120)
+        wait_for("its status catches up", lambda: self.step("lasting") > meanwhile, 240)
+        killer.end()
+        print(f"{len(killer.kills)} kills: {killer.kills}")
+        self.assertGreaterEqual(len(killer.kills), KILLS_LEAST)
         self.ended("alone")
         for name, pods in before.items():
             self.assertEqual(self.containers(name), pods)
