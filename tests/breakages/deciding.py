@@ -30,6 +30,8 @@ BREAKAGES = [
              "first_line(facts.log_tail, 256)", "test_core"),
     Breakage("how long a pod was refused before this operator looked is not asked", "operator/core/facts.cpp",
              "told_to_last(snapshot, pod.unbound_since)", "seconds(0)", "test_core"),
+    Breakage("since when a pod is refused is not read", "operator/api/pod.cpp",
+             "if (time) (status ==", "if (time && status != \"False\") (status ==", "test_api"),
     Breakage("a worker's log in place of its last word is told as it is", "operator/core/gang_view.cpp",
              "is_engine ? engine_words(end.message) : end.message", "end.message", "test_core"),
     Breakage("the policies of a namespace with a long name are no names", "operator/main_flags.cpp",
