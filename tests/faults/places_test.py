@@ -23,8 +23,9 @@ OF_SHARDED_STEP = ["log", "logged"]
 OF_LARGE_STEP = ["bucket"]  # where gradients are more than are sent at once
 OF_ENTRY = ["connect", "enter", "transfer"]
 OF_SHARDED_RECOVERY = ["copy"]
-OF_END = [("finish", 1), ("piece", 0), ("sample", 0)]  # and a slot that comes there
-# Some 1.9 million parameters, so that there are two buckets.
+# In the order in which they come, of the last checkpoint first, and a slot that comes there: who stands is let go on before the next.
+OF_END = [("piece", 0), ("finish", 1), ("sample", 0)]
+# Some 1.1 million parameters: with the layers above it the widest one just fills a bucket, so that there are two.
 LARGE = {"model": {"mlp": {"hidden": [1024, 1024]}}, "batchSize": 16}
 DIGITS = {name: {"idx": {"images": f"data/digits-{name}-images.idx.gz", "labels": f"data/digits-{name}-labels.idx.gz"}}
           for name in ("train", "test")}
