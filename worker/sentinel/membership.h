@@ -280,7 +280,9 @@ class Membership {
   bool has_files(WorkerId id) const;
   bool lacks_files(const View& next) const;
   bool can_save(const View& next) const;
+  bool has_trained() const;
   bool is_between_steps(const View& next) const;
+  bool is_too_early(const View& next) const;
   void drop_leavers(MonoTime now, View& next);
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);

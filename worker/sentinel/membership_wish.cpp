@@ -219,13 +219,18 @@ bool Membership::can_save(const View& next) const {
   return able == file_workers(options_, self_.processes);
 }
 
+/// Whether a trainer of this worker may have made a step in the view: what it tells is known.
+bool Membership::has_trained() const {
+  const Seat* const own = find_seat(view_, self_.id);
+  const auto was_in = [this](const TrainerPlace& one) { return is_in(self_.id, one); };
+  return own != nullptr && std::ranges::any_of(own->trainers, was_in);
+}
+
 /// Whether a loss has ended the step under way, or is about to, and this worker's trainers, which
 /// were in it, have not entered the view after it yet. Who left now would do so without the end of
 /// a step, at which it saves and hands over.
 bool Membership::is_between_steps(const View& next) const {
-  const Seat* const own = find_seat(view_, self_.id);
-  const auto was_in = [this](const TrainerPlace& one) { return is_in(self_.id, one); };
-  if (own == nullptr || std::ranges::none_of(own->trainers, was_in)) return false;
+  if (!has_trained()) return false;
   const auto has_lost = [this](const Seat& seat) {
     const std::vector<TrainerPlace> ready = ready_of(seat);
     return std::ranges::any_of(seat.trainers,
@@ -233,6 +238,16 @@ bool Membership::is_between_steps(const View& next) const {
   };
   return entered_epoch_ < view_.urgent_epoch || broken_since_ || has_departed(next, Fate::kDied) ||
          std::ranges::any_of(next.seats, has_lost);
+}
+
+/// Whether those who leave would take something along that others lack. The one with the files
+/// saves only before a view that all have agreed to enter, which is this one until it is entered: a
+/// joiner may pass it over for a newer one, and then all enter that without a step.
+bool Membership::is_too_early(const View& next) const {
+  if (!has_trained()) return false;
+  return std::ranges::any_of(next.seats, [this](const Seat& seat) {
+    return is_leaving(seat.id) && has_files(seat.id) && entered_epoch_ < view_.epoch;
+  });
 }
 
 void Membership::drop_leavers(MonoTime now, View& next) {
@@ -272,6 +287,8 @@ void Membership::drop_leavers(MonoTime now, View& next) {
     between_since_ = between_since.value_or(now);
     if (now - std::max(*between_since_, adopted_) < options_.holder) return;
   }
+  // Nor for ever: who is asked to leave has a grace.
+  if (is_too_early(next) && now - *leaves_since_ < gather + options_.holder) return;
   std::erase_if(next.seats, [&](const Seat& seat) {
     if (!is_leaving(seat.id)) return false;
     next.departed.push_back({seat.id, Fate::kLeft});

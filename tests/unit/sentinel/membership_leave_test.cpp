@@ -300,6 +300,35 @@ TEST_CASE("who was asked to leave long before a loss waits for the end of anothe
   }
 }
 
+TEST_CASE("slot 0 leaves once the view with a joiner is entered, or in a while if it never is") {
+  for (const int leaver : {0, 2}) {
+    for (const bool enters : {true, false}) {
+      CAPTURE(leaver);
+      CAPTURE(enters);
+      Entering world(0);
+      Table& table = world.table;
+      std::map<int, Table::Tweak> others = {{1, kPlain}, {2, kPlain}, {9, kPlain}};
+      if (leaver == 0) table.leave();
+      if (leaver == 2) others[2] = leaves;
+      table.pass(milliseconds(leaver == 0 ? 3'500 : 1'100), others);
+      // Who has no files has nothing to save.
+      CHECK(table.sent<Prepare>(1).empty() == (leaver == 0));
+      if (leaver == 0 && enters) {
+        table.enter(table.epoch);
+        table.pass(milliseconds(50), others);
+      } else if (leaver == 0) {
+        table.pass(milliseconds(9'000), others);
+        CHECK(table.sent<Prepare>(1).empty());
+        table.pass(milliseconds(1'000), others);
+      }
+      const View view = decide_with(table, {1, 9});
+      CHECK(slots_of(view) ==
+            (leaver == 0 ? std::vector<int>{1, 2, 9} : std::vector<int>{0, 1, 9}));
+      CHECK(view.departed == std::vector<Departure>{{{leaver, 0}, Fate::kLeft}});
+    }
+  }
+}
+
 TEST_CASE("after each loss who leaves has the time for another step") {
   Table table(0, {0, 1, 2, 3});
   table.enter(kEpoch);
