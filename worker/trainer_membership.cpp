@@ -196,6 +196,11 @@ bool TrainerMembership::will_stay() const {
   return views_.will_stay();
 }
 
+bool TrainerMembership::is_leaving() const {
+  const std::lock_guard lock(mutex_);
+  return views_.is_leaving();
+}
+
 bool TrainerMembership::is_stop_near() const {
   if (!is_news_) return false;  // without a lock in every part of what takes long
   const std::lock_guard lock(mutex_);

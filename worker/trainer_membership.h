@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "common/clock.h"
 #include "worker/comm/background_connector.h"
@@ -35,6 +36,8 @@ class TrainerMembership final : public engine::Membership {
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override;
   bool will_stay() const override;
+  bool is_leaving() const override;
+  void spares(const std::vector<int>& slots) override { channel_.send_spared({slots}); }
   bool is_stop_near() const override;
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;

@@ -218,7 +218,8 @@ class Bench {
   void after() { exchange_by(after_); }
   void sharded() {
     sum_up(sharded_);
-    or_die(engine::confirm(communicator_, ++step_, deadline(), nullptr));
+    std::vector<std::uint8_t> said(static_cast<std::size_t>(communicator_.size()));
+    or_die(engine::confirm(communicator_, said, ++step_, deadline(), nullptr));
     part_of_state_.update(context_, sharded_.exchange().gradients(), 1.0f, trained());
     or_die(
         engine::gather_parameters(communicator_, gifts_, ++step_, trained(), deadline(), nullptr));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "tests/recovery/stage.h"
 #include "worker/engine/membership.h"
@@ -25,6 +26,7 @@ class SeatWorld {
   virtual void on_connected(int trainer, std::int64_t epoch) = 0;
   virtual void on_entered(int trainer, const engine::Entry& entry) = 0;
   virtual void on_waits(int trainer, std::int64_t epoch) = 0;
+  virtual void on_spared(int trainer, const std::vector<int>& slots) = 0;
 };
 
 /// Threads: as Stage says. `take` and `connected` are the world's.
@@ -37,6 +39,7 @@ class Seat final : public engine::Membership {
   /// All members of the view `epoch` are connected.
   void connected(std::int64_t epoch, std::unique_ptr<comm::Communicator> communicator);
   std::int64_t newest_epoch() const { return views_.newest_epoch(); }
+  void ask_to_leave() { is_asked_ = true; }
 
   void ready(const engine::Subject& subject) override {
     world_.on_ready(trainer_, subject.outline);
@@ -46,6 +49,8 @@ class Seat final : public engine::Membership {
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override { return views_.is_staying(); }
   bool will_stay() const override { return views_.will_stay(); }
+  bool is_leaving() const override { return is_asked_; }
+  void spares(const std::vector<int>& slots) override { world_.on_spared(trainer_, slots); }
   bool is_stop_near() const override { return views_.is_stop_near(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override {
@@ -61,6 +66,7 @@ class Seat final : public engine::Membership {
   SeatWorld& world_;
   const int trainer_;
   worker::ViewBook views_;
+  bool is_asked_ = false;
   std::shared_ptr<comm::Communicator> made_;  ///< of the newest view, not asked for yet
 };
 

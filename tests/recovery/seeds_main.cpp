@@ -56,6 +56,7 @@ constexpr std::array kEventsLeast = {"divisions by speed",
                                      "faults of uneven sums",
                                      "memberships after uneven sums",
                                      "leaves with the files",
+                                     "leaves with copied shards",
                                      "went ahead",
                                      "went ahead in vain",
                                      "foreseen wrongly",
@@ -118,7 +119,8 @@ int main(int argc, char** argv) {
   muster::test::tell_failed(argv[0], totals.wrong);
   if (!is_enough) {
     std::cout << "FAILED: a kind of message is not sent, or is met by a fault, or shares "
-                 "follow speed, or who goes ahead is disappointed, or slot 0 leaves, fewer than "
+                 "follow speed, or who goes ahead is disappointed, or slot 0 or who keeps shards "
+                 "leaves, fewer than "
               << options.least << " times\n";
   }
   return totals.wrong.empty() && is_enough ? 0 : 1;

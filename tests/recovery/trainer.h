@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/rng.h"
 #include "tests/recovery/files.h"
 #include "tests/recovery/seat.h"
 #include "tests/recovery/world.h"
@@ -21,8 +23,19 @@ constexpr std::size_t place_number(std::string_view place) {
                                   kMessagePlaces.begin());
 }
 
+inline std::string place_of(std::size_t kind) {
+  return kind < kNowhere ? std::string(kMessagePlaces[kind]) : "the start";
+}
+
+inline bool is_of_sender(MessageFault fault) {
+  return fault != MessageFault::kReceiverDies && fault != MessageFault::kReceiverFreezes;
+}
+
 enum class Life { kRuns, kDead, kEnded };
 enum class TearAt { kNever, kBefore, kMiddle, kAfter };
+
+/// In which those who leave are relieved of the shards that they keep.
+inline constexpr seconds kRelief{5};
 
 struct Trainer {
   int slot = 0;
@@ -31,6 +44,8 @@ struct Trainer {
   std::unique_ptr<Seat> seat;
   Life life = Life::kRuns;
   bool is_ready = false, is_leaving = false;
+  MonoTime asked_at{};         ///< to leave
+  bool is_spared = false;      ///< others have told since then that it takes nothing along
   bool is_known_dead = false;  ///< to the sentinels
   bool is_cut_off = false;     ///< they have gone on without it
   bool was_member = false;
@@ -54,10 +69,32 @@ struct Trainer {
 
   bool lives() const { return life == Life::kRuns; }
   bool counts() const { return lives() && !is_cut_off; }
+  bool is_relieved(MonoTime now) const { return is_spared || now - asked_at >= kRelief; }
   bool has_made_step_in(std::int64_t epoch) const {
     return entered_epoch == epoch && last_step > entered_step;
   }
 };
+
+inline bool is_saving(const Trainer& self) {
+  if (self.place == kNowhere) return false;
+  const std::string_view place = kMessagePlaces[self.place];
+  return place == engine::point::kCheckpoint || place == engine::point::kFinish;
+}
+
+/// What it takes a trainer to compute a logical rank, to make its update, and to add up a bucket.
+struct Taken {
+  nanoseconds rank{}, update{}, sums{};
+};
+/// Of its step after `last_step`, where that changes from time to time. Of a stream of its own: how
+/// fast somebody is draws nothing that others would have drawn.
+inline Taken taken_at(std::uint64_t seed, int number, std::int64_t last_step) {
+  Rng rng(seed << 16 ^ static_cast<std::uint64_t>(number) << 8 ^
+          static_cast<std::uint64_t>(std::max<std::int64_t>(0, last_step) / 8));
+  const std::uint64_t slower = rng.below(3) == 0 ? 8 : 1;
+  return {microseconds((500 + rng.below(2'000)) * slower),
+          microseconds((2'000 + rng.below(8'000)) * slower),
+          microseconds((100 + rng.below(400)) * slower)};
+}
 
 /// A fault that waits for its message: the one behind `left` others from the same place.
 struct Trap {

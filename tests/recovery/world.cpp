@@ -160,6 +160,7 @@ class World final : public WireWorld, public SeatWorld {
     self.entered_epoch = entry.epoch;
     self.entered_step = entry.step;
     self.steps_in_epoch = 0;
+    for (const auto& one : trainers_) one->is_spared = false;
     const bool is_ahead =
         entry.epoch == round_.epoch && std::ranges::any_of(round_.members, [&](int member) {
           const Trainer& one = trainer(member);
@@ -175,6 +176,15 @@ class World final : public WireWorld, public SeatWorld {
     ++result_.events["waits for its copy"];
     trainer(number).entered_epoch = epoch;
     trainer(number).steps_in_epoch = 0;
+  }
+
+  void on_spared(int number, const std::vector<int>& slots) override {
+    if (trainer(number).entered_epoch != round_.epoch) return;
+    for (const int member : round_.members) {
+      Trainer& one = trainer(member);
+      one.is_spared = one.is_leaving && std::ranges::find(slots, one.slot) != slots.end();
+    }
+    evaluate_soon();
   }
 
  private:
@@ -193,9 +203,6 @@ class World final : public WireWorld, public SeatWorld {
     const Trainer& one = trainer(number);
     return "#" + std::to_string(number) + " (slot " + std::to_string(one.slot) + ")";
   }
-  static std::string place_of(std::size_t kind) {
-    return kind < kNowhere ? std::string(kMessagePlaces[kind]) : "the start";
-  }
   void say(const std::string& what) {
     if (is_loud_) {
       std::printf("%10.3f ms  %s\n", seconds_of(stage_.now().time_since_epoch()) * 1e3,
@@ -213,10 +220,6 @@ class World final : public WireWorld, public SeatWorld {
              ", entered " + std::to_string(one.entered_epoch);
     }
     return all;
-  }
-
-  static bool is_of_sender(MessageFault fault) {
-    return fault != MessageFault::kReceiverDies && fault != MessageFault::kReceiverFreezes;
   }
 
   /// The fault that waits for this message, if one does.
@@ -405,21 +408,9 @@ class World final : public WireWorld, public SeatWorld {
     if (point == engine::point::kReduced) stage_.pass(taken_by(number).sums);
   }
 
-  /// What it takes a trainer to compute a logical rank, to make its update, and to add up a bucket.
-  struct Taken {
-    nanoseconds rank{}, update{}, sums{};
-  };
-  /// Of what is under way. Where speeds are what the seed is about, they change from time to time.
   Taken taken_by(int number) {
-    const Trainer& self = trainer(number);
     if (!has_speeds_) return {milliseconds(number % 3 == 1 ? 16 : 4), {}, {}};
-    // Of a stream of its own: how fast somebody is draws nothing that others would have drawn.
-    Rng rng(seed_ << 16 ^ static_cast<std::uint64_t>(number) << 8 ^
-            static_cast<std::uint64_t>(std::max<std::int64_t>(0, self.last_step) / 8));
-    const std::uint64_t slower = rng.below(3) == 0 ? 8 : 1;
-    return {microseconds((500 + rng.below(2'000)) * slower),
-            microseconds((2'000 + rng.below(8'000)) * slower),
-            microseconds((100 + rng.below(400)) * slower)};
+    return taken_at(seed_, number, trainer(number).last_step);
   }
 
   void see_division(int number, const engine::DivisionChange& change) {
@@ -679,6 +670,9 @@ class World final : public WireWorld, public SeatWorld {
     say(text(number) + " wants to leave");
     ++result_.events["leaves"];
     self.is_leaving = true;
+    self.asked_at = stage_.now();
+    self.seat->ask_to_leave();
+    stage_.after(kRelief, [this] { evaluate(); });
     stage_.after(kGrace, [this, number] { die(number, false); });
     evaluate_soon();
   }
@@ -754,12 +748,6 @@ class World final : public WireWorld, public SeatWorld {
     stage_.pass(is_slow_disk_ ? span(0, 1'500) : nanoseconds(short_time()));
   }
 
-  static bool is_saving(const Trainer& self) {
-    if (self.place == kNowhere) return false;
-    const std::string_view place = kMessagePlaces[self.place];
-    return place == engine::point::kCheckpoint || place == engine::point::kFinish;
-  }
-
   // ---- The sentinels
 
   bool is_member(int number) const {
@@ -782,7 +770,8 @@ class World final : public WireWorld, public SeatWorld {
         is_lost = true;
         is_quiet = is_quiet && !one.is_cut_off;
       } else {
-        (one.is_leaving ? leaving : next).push_back(member);
+        const bool may_go = !config_.is_sharded || one.is_relieved(stage_.now());
+        (one.is_leaving && may_go ? leaving : next).push_back(member);
       }
     }
     // Who leaves stays while nobody else holds the state.
@@ -793,12 +782,24 @@ class World final : public WireWorld, public SeatWorld {
     const bool is_reform = broken_epoch_ == round_.epoch;
     if (is_lost || is_reform) put_off_joiners(next);
     if (next == round_.members && is_stopping_ == round_.stop && !is_reform) return;
-    losses_ +=
-        static_cast<int>(std::count_if(round_.members.begin(), round_.members.end(), [&](int one) {
-          return !trainer(one).is_put_off && std::find(next.begin(), next.end(), one) == next.end();
-        }));
+    count_losses(next);
     publish(std::move(next), is_lost || is_reform);
     if (is_lost || is_reform) evaluate_soon();  // for those who were put off
+  }
+
+  /// Of a split model each who goes counts, as its copy goes with it.
+  void count_losses(const std::vector<int>& next) {
+    const auto takes_nothing = [&](int one) {
+      return trainer(one).is_spared && config_.group_size() == 1;
+    };
+    const auto is_loss = [&](int one) {
+      return !trainer(one).is_put_off && !takes_nothing(one) && !std::ranges::count(next, one);
+    };
+    const auto relieved = std::ranges::count_if(round_.members, takes_nothing);
+    const auto keepers = static_cast<int>(std::ssize(round_.members) - relieved);
+    if (relieved > 0) copies_ = std::min(copies_, losses_ + keepers);
+    result_.events["leaves with copied shards"] += relieved;
+    losses_ += static_cast<int>(std::ranges::count_if(round_.members, is_loss));
   }
 
   /// Those who train wait for nobody who is not in yet. Who is, the leader knows from its own

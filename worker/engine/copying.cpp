@@ -5,22 +5,30 @@
 // step, too, and makes the update itself. So nothing is caught up later, a copy counts from the
 // step on in which it is given, under the same rule as all others, and a step that is cut short
 // loses no more than its own part.
+#include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "common/log.h"
+#include "kernels/ops.h"
 #include "worker/engine/handover.h"
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
 
-/// From now on `kept` is who keeps what, by rank, less what nobody needs it for any more.
+/// From now on `kept` is who keeps what, by rank, less what nobody needs it for any more. Who is to
+/// leave has what it keeps until it goes, in case that others are lost before.
 void Trainer::keep(std::vector<Ranges> kept) {
-  kept = without_surplus(shards_, std::move(kept));
+  std::vector<Ranges> needed = without_surplus(shards_, kept);
+  is_copied_ = needed == shards_.held();
+  for (std::size_t r = 0; r < kept.size(); ++r) {
+    if (leaves_[r] == 0) kept[r] = std::move(needed[r]);
+  }
   const auto own = static_cast<std::size_t>(rank());
   optimizer_->hold(kept[own], united(kept[own], shards_.held(rank())));
   const std::size_t before = std::exchange(blocks_short_, engine::blocks_short(shards_, kept));
-  is_copied_ = kept == shards_.held();
   keeping_ = keeping_of(shards_, std::move(kept));
   is_exchange_old_ = true;
   if (before == 0 && blocks_short_ > 0) {
@@ -38,8 +46,11 @@ Status Trainer::begin_copying() {
   copies_.clear();
   report_.blocks_short = static_cast<std::int64_t>(blocks_short_);
   if (!is_copied_ && is_dealt_) {
-    copies_ =
-        next_portion(shards_, keeping_.kept, portion_most(shards_.trained, config_.copy_blocks));
+    // Who is asked to leave is killed if it takes too long.
+    const bool is_any_leaving = std::ranges::find(leaves_, 1) != leaves_.end();
+    const std::size_t most = is_any_leaving ? blocks_of(shards_.trained) * kernels::kBlockElements
+                                            : portion_most(shards_.trained, config_.copy_blocks);
+    copies_ = next_portion(shards_, keeping_.kept, most);
     MUSTER_CHECK_MSG(!copies_.empty(), "something is lacking, and nobody is given it");
   }
   if (!copies_.empty()) {
@@ -78,6 +89,32 @@ Status Trainer::complete_copying() {
 void Trainer::end_copying() {
   if (!copies_.empty()) keep(keeping_.kept);
   copies_.clear();
+}
+
+/// All have heard which processes are to leave, before any view is without them. What those keep is
+/// copied to the others, as after a death, so that they may be left out: a loss in the step after
+/// which they go, when nobody can hand over any more, takes nothing that they alone had.
+void Trainer::relieve(const std::vector<std::uint8_t>& leaving) {
+  const auto size = static_cast<std::size_t>(config_.group_size());
+  std::vector<std::uint8_t> leaves(leaves_.size());
+  for (std::size_t p = 0; p < leaving.size(); ++p) {
+    if (leaving[p] != 0) leaves[p / size] = 1;
+  }
+  if (leaves != leaves_) {
+    leaves_ = std::move(leaves);
+    shards_ = shards_to_keep(weights_);
+    keep(keeping_.kept);
+  }
+  // Who learns is to keep something only after this step.
+  const bool has_others = !has_learners() && std::ranges::find(leaves_, 0) != leaves_.end();
+  const std::vector<int> members = mesh_.members();
+  std::set<int> spared;
+  for (std::size_t p = 0; is_copied_ && has_others && p < leaving.size(); ++p) {
+    if (leaving[p] != 0) spared.insert(view_.slots[static_cast<std::size_t>(members[p])]);
+  }
+  if (spared == spared_) return;
+  spared_ = std::move(spared);
+  membership_.spares({spared_.begin(), spared_.end()});
 }
 
 }  // namespace muster::engine

@@ -26,7 +26,7 @@ struct GreetingWire {
   std::uint64_t computed = 0;  ///< how many nodes follow in the second exchange
   std::uint64_t held = 0;      ///< how many ranges follow in the third
   std::uint64_t has_state = 0, is_whole = 0, is_logged = 0, is_checked = 0;
-  std::uint64_t foresees = 0;
+  std::uint64_t foresees = 0, is_leaving = 0;
   std::int64_t trained_epoch = 0;
   Standing logged;
 };
@@ -34,7 +34,7 @@ static_assert(std::is_trivially_copyable_v<GreetingWire>);
 // Nothing stands between its fields, so that its bytes are equal where they are.
 static_assert(sizeof(Standing) == 7 * 8 + sizeof(double) + 2 * sizeof(float));
 static_assert(sizeof(GreetingWire) ==
-              2 * sizeof(Standing) + 2 * sizeof(Sha256Digest) + 11 * sizeof(std::uint64_t));
+              2 * sizeof(Standing) + 2 * sizeof(Sha256Digest) + 12 * sizeof(std::uint64_t));
 
 bool is_node(RankRange node, int logical_ranks) {
   return node.first >= 0 && node.last <= logical_ranks && node.first < node.last &&
@@ -99,6 +99,7 @@ std::int64_t keep_newest_lineage(std::vector<Greeting>& greetings) {
     Greeting without_state;
     without_state.spec = one.spec;
     without_state.data = one.data;
+    without_state.is_leaving = one.is_leaving;
     one = std::move(without_state);
   }
   return newest;
@@ -232,6 +233,7 @@ Greeting at_step(std::span<const Greeting> group, std::int64_t newest) {
     }
   }
   Greeting all;
+  for (const Greeting& one : group) all.is_leaving = all.is_leaving || one.is_leaving;
   all.spec = group[0].spec;
   all.data = group[0].data;
   all.record_bytes = group[0].record_bytes;
@@ -360,7 +362,7 @@ std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBo
   if (wire.computed > static_cast<std::uint64_t>(bounds.logical_ranks) || wire.held > blocks ||
       wire.standing.step < 0 || wire.standing.lineage < 0 || wire.record_bytes > kRecordBytesMax ||
       wire.has_state > 1 || wire.is_whole > 1 || wire.is_logged > 1 || wire.is_checked > 1 ||
-      wire.foresees > 1 || wire.trained_epoch < 0) {
+      wire.foresees > 1 || wire.is_leaving > 1 || wire.trained_epoch < 0) {
     return std::nullopt;
   }
   Greeting greeting;
@@ -374,6 +376,7 @@ std::optional<Greeting> read_greeting(const GreetingWire& wire, const GreetingBo
   greeting.is_whole = wire.is_whole == 1;
   if (wire.is_logged == 1) greeting.logged = wire.logged;
   greeting.foresees = wire.foresees == 1;
+  greeting.is_leaving = wire.is_leaving == 1;
   greeting.trained_epoch = wire.trained_epoch;
   return greeting;
 }
@@ -393,6 +396,7 @@ GreetingWire wire_of(const Greeting& own) {
   wire.is_logged = own.logged.has_value();
   if (own.logged) wire.logged = *own.logged;
   wire.foresees = own.foresees;
+  wire.is_leaving = own.is_leaving;
   wire.trained_epoch = own.trained_epoch;
   return wire;
 }

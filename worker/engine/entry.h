@@ -51,6 +51,7 @@ struct Greeting {
   Ranges held;                     ///< whose optimiser state and parameters it has
   bool is_whole = true;            ///< all parameters are of `standing.step`
   std::optional<Standing> logged;  ///< where it can come to by itself: it has the gradients
+  bool is_leaving = false;         ///< it was asked to, and is to keep nothing any more
   std::int64_t trained_epoch = 0;  ///< of the last membership that it has trained in; 0: none
   /// It came from there with all of that one, after a step that they have made together, and takes
   /// it for granted that they say what it says: see Greetings::foresee().

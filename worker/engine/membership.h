@@ -83,6 +83,13 @@ class Membership {
   /// entered all may pass it over, and who is out of a newer one leaves with no other step.
   virtual bool will_stay() const { return is_staying(); }
 
+  /// Whether this process's worker was asked to leave, though no view may be without it yet. Does
+  /// not block.
+  virtual bool is_leaving() const { return false; }
+  /// Of the view that was entered last: who leaves of these workers, asked to, takes nothing along
+  /// that those who stay have not got. Again when it changes; with each entry it is nobody again.
+  virtual void spares(const std::vector<int>& /*slots*/) {}
+
   /// Whether a newer view than the present one stops all: what takes long and can be left to
   /// whoever goes on is better ended. Called between the parts of such work. Does not block.
   virtual bool is_stop_near() const { return false; }

@@ -39,6 +39,16 @@ Shards Trainer::shards_among(Ownership ownership) const {
   return make_shards(slots, plan);
 }
 
+/// Among those who have a weight, but for those who are to leave, unless nobody else is there.
+Shards Trainer::shards_to_keep(const std::vector<std::uint8_t>& weights) const {
+  std::vector<std::uint8_t> staying = weights;
+  for (std::size_t r = 0; r < staying.size(); ++r) {
+    if (leaves_[r] != 0) staying[r] = 0;
+  }
+  const bool is_anybody = std::ranges::any_of(staying, [](std::uint8_t one) { return one > 0; });
+  return shards_among(Ownership(*buckets_, is_anybody ? staying : weights));
+}
+
 Status Trainer::make_sharded_step(MonoTime& mark) {
   const std::uint64_t stamp = step_stamp() + 1;
   const auto point = [this](std::string_view name) { return at(name); };
@@ -50,7 +60,9 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   ++logged_->step;
   logged_->loss = summed_tail()[kTailLoss] / batch_targets();
   if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
-  MUSTER_RETURN_IF_ERROR(named(confirm(all_processes(), stamp, deadline(), point)));
+  std::vector<std::uint8_t> leaving(static_cast<std::size_t>(all_processes().size()));
+  leaving[static_cast<std::size_t>(all_processes().rank())] = membership_.is_leaving() ? 1 : 0;
+  MUSTER_RETURN_IF_ERROR(named(confirm(all_processes(), leaving, stamp, deadline(), point)));
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   MUSTER_RETURN_IF_ERROR(apply());
@@ -60,6 +72,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   is_whole_ = has_state_ = true;
   is_learning_ = false;
   end_copying();
+  relieve(leaving);
   MUSTER_RETURN_IF_ERROR(commit());
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   return {};
@@ -117,9 +130,10 @@ Result<std::uint64_t> Trainer::move_shards(const std::vector<Move>& moves, const
 }
 
 /// Those who leave give what they keep to those who stay, before they go: an owner and its buddies
-/// may leave together. So do those whom the members to come have and a newer view has not: where
-/// that one is entered in place of this, as when a joiner has passed this one over, no step is made
-/// together before they go. Who hears of its leaving later than this goes like one who dies.
+/// may leave together. As a rule these have it by then (relieve()), and nothing is moved. So do
+/// those whom the members to come have and a newer view has not: where that one is entered in place
+/// of this, as when a joiner has passed this one over, no step is made together before they go. Who
+/// hears of its leaving later than this goes like one who dies.
 Status Trainer::hand_over_shards() {
   bool is_leaving = !membership_.will_stay();
   if (is_split()) {
@@ -131,7 +145,7 @@ Status Trainer::hand_over_shards() {
   if (staying == 0 || staying == std::ssize(stays)) return {};
   std::vector<Keeper> keepers;
   for (const Ranges& kept : keeping_.kept) keepers.push_back({kept, true});
-  const auto received = take_shards(shards_among(Ownership(*buckets_, stays)), keepers, nullptr);
+  const auto received = take_shards(shards_to_keep(stays), keepers, nullptr);
   return received ? Status() : received.error();
 }
 
@@ -152,7 +166,7 @@ Status Trainer::receive_shards(const std::vector<Greeting>& greetings, const Ent
     kept.push_back(keepers[r].held);
     if (plan.learns[r] != 0) keepers[r].has_parameters = true;  // it needs none before that
   }
-  shards_ = shards_among(ownership());
+  shards_ = shards_to_keep(weights_);
   if (is_beginning(plan)) {
     MUSTER_ASSIGN_OR_RETURN(entry.state_bytes, take_shards(shards_, keepers, &plan));
     // Whoever gives keeps what it gives until all have theirs.

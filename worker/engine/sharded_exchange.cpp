@@ -69,17 +69,17 @@ std::vector<Gift> gifts_by_hosts(const Giving& giving, int rank) {
 
 }  // namespace
 
-Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
-               const ExchangePoint& point) {
+Status confirm(comm::Communicator& communicator, std::span<std::uint8_t> said, std::uint64_t step,
+               MonoTime deadline, const ExchangePoint& point) {
+  MUSTER_CHECK(std::ssize(said) == communicator.size());
   if (communicator.size() == 1) return {};
-  const std::byte here{1};
-  std::vector<std::byte> theirs(static_cast<std::size_t>(communicator.size()));
+  const std::uint8_t& own = said[static_cast<std::size_t>(communicator.rank())];
   std::vector<comm::SendBuffer> sends;
   std::vector<comm::ReceiveBuffer> receives;
   for (int peer = 0; peer < communicator.size(); ++peer) {
     if (peer == communicator.rank()) continue;
-    sends.push_back({peer, &here, 1});
-    receives.push_back({peer, &theirs[static_cast<std::size_t>(peer)], 1});
+    sends.push_back({peer, &own, 1});
+    receives.push_back({peer, &said[static_cast<std::size_t>(peer)], 1});
   }
   MUSTER_ASSIGN_OR_RETURN(const auto work,
                           communicator.start(step, comm::Memory::kHost, sends, receives));

@@ -12,10 +12,11 @@
 
 namespace muster::engine {
 
-/// Returns when all others have come here, too. Point: "logged" while they tell it.
+/// Returns when all others have come here, too, each with a word for all: by rank in `said`, where
+/// one's own is already. Point: "logged" while they tell it.
 /// Blocks: until `deadline`.  Errors: as comm::Work::wait, or the point's.
-Status confirm(comm::Communicator& communicator, std::uint64_t step, MonoTime deadline,
-               const ExchangePoint& point);
+Status confirm(comm::Communicator& communicator, std::span<std::uint8_t> said, std::uint64_t step,
+               MonoTime deadline, const ExchangePoint& point);
 
 /// Who gives parameters, and to whom.
 struct Giving {

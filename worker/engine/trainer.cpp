@@ -464,6 +464,8 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   view_ = view;
   mesh_ = mesh_of(view_, config_.group_size());
   weights_.assign(static_cast<std::size_t>(copies()), kWeightMost);
+  leaves_.assign(weights_.size(), 0);
+  spared_.clear();
   MUSTER_RETURN_IF_ERROR(open_store_of_owner());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
@@ -539,6 +541,7 @@ Result<std::vector<Greeting>> Trainer::greet() {
   if (is_sharded()) {
     if (has_state_) own.held = optimizer_->state().held;
     own.is_whole = is_whole_;
+    own.is_leaving = membership_.is_leaving();
   }
   own.trained_epoch = trained_epoch_;
   own.foresees = newcomers_ && own.record_bytes == 0 && own.computed.empty();
@@ -653,6 +656,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
   }
   for (std::size_t r = 0; r < weights_.size(); ++r) {
     weights_[r] = plan.learns[r] != 0 ? 0 : kWeightMost;
+    leaves_[r] = greetings[r].is_leaving ? 1 : 0;
   }
   is_summed_by_speed_ = false;
   // Another may have found it out before this one was heard. The last step of a copy that has lost
@@ -760,7 +764,7 @@ Status Trainer::deal_evenly() {
     weights_.assign(weights_.size(), kWeightMost);
     if (is_sharded()) {
       // Those who have learned are to keep their shares from now on.
-      shards_ = shards_among(ownership());
+      shards_ = shards_to_keep(weights_);
       keep(keeping_.kept);
     }
   }

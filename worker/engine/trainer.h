@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,7 @@ class Trainer {
   // sharded.cpp: what is different where each keeps a part of the optimiser's state
   bool is_sharded() const { return config_.is_sharded; }
   Shards shards_among(Ownership ownership) const;
+  Shards shards_to_keep(const std::vector<std::uint8_t>& weights) const;
   Status make_sharded_step(MonoTime& mark);
   Status apply();
   Status receive_shards(const std::vector<Greeting>& greetings, const EntryPlan& plan,
@@ -165,6 +167,7 @@ class Trainer {
   Status begin_copying();
   Status complete_copying();
   void end_copying();
+  void relieve(const std::vector<std::uint8_t>& leaving);
 
   // stages.cpp: what is different where several processes have one copy of the model
   bool is_split() const { return config_.group_size() > 1; }
@@ -346,6 +349,8 @@ class Trainer {
   /// By rank, how much each adds up of the sum; 0 for who learns in the step under way.
   std::vector<std::uint8_t> weights_;
   bool is_summed_by_speed_ = false;  ///< they may not be even
+  /// By rank: 1 for who is to leave, as all have heard.
+  std::vector<std::uint8_t> leaves_;
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
   bool is_agreed_ = false;           ///< the newest view was entered so
@@ -410,7 +415,8 @@ class Trainer {
   Shards shards_;                            ///< who is to keep what
   Keeping keeping_;                          ///< who does, after the copies of the step under way
   std::size_t blocks_short_ = 0;             ///< with fewer copies than they are to have
-  bool is_copied_ = true;                    ///< all keep what is theirs
+  bool is_copied_ = true;                    ///< all have what they are to keep
+  std::set<int> spared_;                     ///< slots, as Membership::spares() was told last
   std::vector<Move> copies_;                 ///< of the step under way
   std::unique_ptr<comm::Work> copies_work_;  ///< to and from this process
   bool is_exchange_old_ = false;             ///< it is for those who kept what before

@@ -22,7 +22,8 @@ enum class Kind : std::uint32_t {
   kBroken = 5,
   kEntered = 6,
   kPace = 7,
-  kFiles = 8
+  kFiles = 8,
+  kSpared = 9
 };
 
 constexpr std::size_t kMaxChannelBytes = std::size_t{16} * 1024;
@@ -103,6 +104,12 @@ struct FilesWire {
   std::uint32_t is_checkpoint = 0;
   std::int64_t seconds = 0;
   std::array<char, kMaxPathBytes> path{};
+};
+
+struct SparedWire {
+  Kind kind = Kind::kSpared;
+  std::uint32_t count = 0;
+  std::array<std::int32_t, SparedMessage::kMaxSlots> slots{};
 };
 
 template <typename Wire>
@@ -204,6 +211,13 @@ std::vector<std::byte> encode_one(const FilesMessage& message) {
   return bytes_of(wire);
 }
 
+std::vector<std::byte> encode_one(const SparedMessage& message) {
+  SparedWire wire;
+  wire.count = static_cast<std::uint32_t>(std::min(message.slots.size(), SparedMessage::kMaxSlots));
+  std::copy_n(message.slots.begin(), wire.count, wire.slots.begin());
+  return bytes_of(wire);
+}
+
 PaceMessage to_message(const PaceWire& wire) {
   Pace pace;
   pace.rank = wire.rank;
@@ -273,6 +287,11 @@ std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, 
   if (kind == Kind::kFiles && size == sizeof(FilesWire)) {
     const auto wire = read_wire<FilesWire>(bytes);
     return FilesMessage{wire.seconds, wire.is_checkpoint != 0, get_text(wire.path)};
+  }
+  if (kind == Kind::kSpared && size == sizeof(SparedWire)) {
+    const auto wire = read_wire<SparedWire>(bytes);
+    if (wire.count > SparedMessage::kMaxSlots) return std::nullopt;
+    return SparedMessage{{wire.slots.begin(), wire.slots.begin() + wire.count}};
   }
   return std::nullopt;
 }

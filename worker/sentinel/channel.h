@@ -115,12 +115,20 @@ struct FilesMessage {
   std::string path = {};  ///< at most kMaxPathBytes
 };
 
+/// The process trains in the newest view that it has told of, where each keeps a part of the state:
+/// who leaves of these workers takes nothing along that those who stay have not got.
+struct SparedMessage {
+  static constexpr std::size_t kMaxSlots = 1024;
+  std::vector<int> slots = {};  ///< ascending
+};
+
 inline constexpr std::size_t kMaxReturnedBytes = 160;
 inline constexpr std::size_t kMaxPathBytes = 1024;
 inline constexpr std::size_t kMaxSentenceBytes = 2048;
 
-using TrainerMessage = std::variant<StepsMessage, SummaryMessage, FailureMessage, ReadyMessage,
-                                    BrokenMessage, EnteredMessage, PaceMessage, FilesMessage>;
+using TrainerMessage =
+    std::variant<StepsMessage, SummaryMessage, FailureMessage, ReadyMessage, BrokenMessage,
+                 EnteredMessage, PaceMessage, FilesMessage, SparedMessage>;
 
 /// One trainer process of a view. `incarnation` counts the processes that this place has had.
 struct ViewPeer {
@@ -144,6 +152,8 @@ struct ViewMessage {
   bool stop = false;
   int rank = -1;                ///< own index in `peers`; -1 = not a member (any more)
   std::vector<ViewPeer> peers;  ///< by slot, then local rank
+  /// The worker was asked to leave; the same view is told again then.
+  bool leaves = false;
   bool operator==(const ViewMessage&) const = default;
 };
 
@@ -180,11 +190,12 @@ class ChannelWriter {
   void send_pace(const PaceMessage& message) const { send(message, 0); }
   void send_summary(const SummaryMessage& message);
   void send_failure(int exit_code, std::string_view sentence);
-  /// These four from any thread; each waits a second at most for room.
+  /// These five from any thread; each waits a second at most for room.
   void send_ready(const ReadyMessage& message) const { send(message, kRoomMs); }
   void send_broken(const BrokenMessage& message) const { send(message, kRoomMs); }
   void send_entered(const EnteredMessage& message) const { send(message, kRoomMs); }
   void send_files(const FilesMessage& message) const { send(message, kRoomMs); }
+  void send_spared(const SparedMessage& message) const { send(message, kRoomMs); }
 
  private:
   static constexpr int kRoomMs = 1000;

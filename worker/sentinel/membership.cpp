@@ -225,7 +225,17 @@ void Membership::set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std
   evaluate(now);
 }
 
-void Membership::entered(std::int64_t epoch) { entered_epoch_ = std::max(entered_epoch_, epoch); }
+void Membership::entered(std::int64_t epoch) {
+  if (epoch <= entered_epoch_) return;
+  entered_epoch_ = epoch;
+  spared_.clear();
+}
+
+void Membership::spares(MonoTime now, std::vector<int> slots) {
+  std::sort(slots.begin(), slots.end());
+  spared_ = std::move(slots);
+  evaluate(now);
+}
 
 void Membership::stepped(MonoTime began, std::int64_t epoch) {
   if (epoch == view_.epoch) stepped_ = std::max(stepped_, began);

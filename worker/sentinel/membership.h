@@ -34,6 +34,8 @@ struct MembershipOptions {
   /// So many trainers, next to each other by slot and then by local rank, have one copy of the
   /// model together.
   int copy_processes = 1;
+  /// Each trainer keeps a part of the state, which is copied before it leaves.
+  bool is_sharded = false;
   milliseconds beat{50};
   milliseconds silence{300};  ///< not heard for longer = suspected
   /// Who was heard late before has kLateTimes its longest interval instead, and whose trainers take
@@ -52,6 +54,9 @@ struct MembershipOptions {
   /// Longer while a stop would save nothing; then only its own end bounds that. And for so long
   /// after a loss nobody leaves between two steps.
   milliseconds holder{10'000};
+  /// A leaver waits so long until what it keeps of sharded state is copied, which takes one or two
+  /// steps. What is not by then it hands over at the end of the step after which it leaves.
+  milliseconds relief{5'000};
   milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
   milliseconds ask_again{500};        ///< the witness
   milliseconds probation{1'000};      ///< clean links before one who was cut off is let in, doubled
@@ -147,6 +152,9 @@ class Membership {
   void set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest);
   /// This worker's trainers train in the view of `epoch`: all of its members are connected.
   void entered(std::int64_t epoch);
+  /// This worker's trainers know that of the workers in `slots`, of the view that was entered last,
+  /// nobody takes anything along who leaves.
+  void spares(MonoTime now, std::vector<int> slots);
   /// This worker's trainers have made a step in the view of `epoch` that began at `began`: none of
   /// its trainers was gone by then, because no step is made without all of them.
   void stepped(MonoTime began, std::int64_t epoch);
@@ -282,7 +290,8 @@ class Membership {
   bool can_save(const View& next) const;
   bool has_trained() const;
   bool is_between_steps(const View& next) const;
-  bool is_too_early(const View& next) const;
+  bool would_leave_unsaved(const View& next) const;
+  bool takes_shards_along(const View& next) const;
   void drop_leavers(MonoTime now, View& next);
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);
@@ -330,6 +339,7 @@ class Membership {
   std::int64_t followed_epoch_ = 0;  ///< once it is out: newest that its trainers were told of
   std::int64_t broken_epoch_ = 0;
   std::int64_t entered_epoch_ = 0;  ///< newest that this worker's trainers have told of
+  std::vector<int> spared_;         ///< slots, ascending, as they have told since then
   MonoTime stepped_{};              ///< when the newest step that was made in view_ began
   View view_;
   /// Trainers of view_: the epoch that each came in with, of those whose coming was seen.

@@ -240,13 +240,25 @@ bool Membership::is_between_steps(const View& next) const {
          std::ranges::any_of(next.seats, has_lost);
 }
 
-/// Whether those who leave would take something along that others lack. The one with the files
-/// saves only before a view that all have agreed to enter, which is this one until it is entered: a
-/// joiner may pass it over for a newer one, and then all enter that without a step.
-bool Membership::is_too_early(const View& next) const {
-  if (!has_trained()) return false;
+/// Whether the one with the files might leave without a checkpoint: it saves only before a view
+/// that all have agreed to enter, which is this one until it is entered. A joiner may pass it over
+/// for a newer one, and then all enter that without a step.
+bool Membership::would_leave_unsaved(const View& next) const {
+  return has_trained() && entered_epoch_ < view_.epoch &&
+         std::ranges::any_of(
+             next.seats,
+             [this](const Seat& seat) { return is_leaving(seat.id) && has_files(seat.id); });
+}
+
+/// Whether somebody who leaves keeps a part of the state of which others lack copies, as this
+/// worker's trainers see it: it is copied while all are in the view. Once one is decided without
+/// those who leave, and a loss ends the step before it, they cannot give anything any more.
+bool Membership::takes_shards_along(const View& next) const {
+  if (!options_.is_sharded || !has_trained()) return false;
   return std::ranges::any_of(next.seats, [this](const Seat& seat) {
-    return is_leaving(seat.id) && has_files(seat.id) && entered_epoch_ < view_.epoch;
+    const auto has_part = [&](const TrainerPlace& one) { return is_in(seat.id, one); };
+    return is_leaving(seat.id) && std::ranges::any_of(seat.trainers, has_part) &&
+           !std::ranges::binary_search(spared_, seat.id.slot);
   });
 }
 
@@ -287,8 +299,10 @@ void Membership::drop_leavers(MonoTime now, View& next) {
     between_since_ = between_since.value_or(now);
     if (now - std::max(*between_since_, adopted_) < options_.holder) return;
   }
-  // Nor for ever: who is asked to leave has a grace.
-  if (is_too_early(next) && now - *leaves_since_ < gather + options_.holder) return;
+  // Who is asked to leave has a grace of its own, and waits neither for ever.
+  const auto overdue = now - *leaves_since_ - gather;
+  if (overdue < options_.holder && would_leave_unsaved(next)) return;
+  if (overdue < options_.relief && takes_shards_along(next)) return;
   std::erase_if(next.seats, [&](const Seat& seat) {
     if (!is_leaving(seat.id)) return false;
     next.departed.push_back({seat.id, Fate::kLeft});

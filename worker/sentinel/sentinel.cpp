@@ -265,6 +265,9 @@ void SentinelWorker::take_signals() {
     }
     is_stopping_ = true;
     if (membership_) membership_->leave(now());
+    for (TrainerProcess& process : processes_) {
+      if (process.told_epoch > 0) tell(process, told_view_);  // that it is to leave
+    }
     stop_untold();
   }
 }

@@ -38,6 +38,13 @@ View first_view(const JoinResponse& response) {
   return view;
 }
 
+/// Whether each trainer keeps a part of the state; not where the spec says nonsense.
+bool keeps_shards(const Json& training) {
+  if (!training.is_object()) return false;
+  const auto state = training.find("optimizerState");
+  return state != training.end() && state->is_string() && state->get<std::string>() == "Sharded";
+}
+
 }  // namespace
 
 void SentinelWorker::begin_membership(const Postman::Joined& joined) {
@@ -53,6 +60,7 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
             domain_of(request_.domain, request_.rack)};
   MembershipOptions options = options_.membership;
   options.copy_processes = split_of(response.training).processes();
+  options.is_sharded = keeps_shards(response.training);
   file_workers_ = file_workers(options, config_.processes);
   if (!response.joining) {
     View first = first_view(response);
@@ -166,11 +174,12 @@ void SentinelWorker::on_view(const View& view) {
 }
 
 void SentinelWorker::tell(TrainerProcess& process, const View& view) {
-  const auto message = message_of(view, {membership_->self(), process.launch.local_rank,
-                                         process.launch.incarnation, process.told_epoch});
+  auto message = message_of(view, {membership_->self(), process.launch.local_rank,
+                                   process.launch.incarnation, process.told_epoch});
   if (!message || !process.is_running || !process.views) return;
   process.told_epoch = view.epoch;
   process.set_members(static_cast<int>(message->peers.size()));
+  message->leaves = is_stopping_;
   process.views->set(*message);
 }
 

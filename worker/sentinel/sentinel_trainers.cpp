@@ -180,6 +180,10 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     take_entered(process, local_rank, *entered);
   } else if (auto* pace = std::get_if<PaceMessage>(&message)) {
     take_pace(process, pace->pace);
+  } else if (auto* spared = std::get_if<SparedMessage>(&message)) {
+    if (!membership_) return;
+    membership_->spares(now(), std::move(spared->slots));
+    act();
   } else if (auto* files = std::get_if<FilesMessage>(&message)) {
     process.busy[files->is_checkpoint ? 1 : 0] = *files;
     report();

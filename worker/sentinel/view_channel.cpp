@@ -24,8 +24,8 @@ struct ViewHead {
   std::int64_t epoch = 0;
   std::int32_t rank = -1;
   std::uint32_t count = 0;
-  std::uint8_t urgent = 0, stop = 0;
-  std::array<std::uint8_t, 6> unused{};
+  std::uint8_t urgent = 0, stop = 0, leaves = 0;
+  std::array<std::uint8_t, 5> unused{};
 };
 
 struct PeerHead {
@@ -69,6 +69,7 @@ std::vector<std::byte> encode(const ViewMessage& view) {
   head.count = static_cast<std::uint32_t>(std::min(view.peers.size(), kMaxViewPeers));
   head.urgent = view.urgent ? 1 : 0;
   head.stop = view.stop ? 1 : 0;
+  head.leaves = view.leaves ? 1 : 0;
   std::vector<std::byte> bytes;
   put(bytes, head);
   for (std::size_t i = 0; i < head.count; ++i) {
@@ -96,6 +97,7 @@ Result<ViewMessage> decode_view(std::span<const std::byte> in) {
   view.epoch = head.epoch;
   view.urgent = head.urgent != 0;
   view.stop = head.stop != 0;
+  view.leaves = head.leaves != 0;
   view.rank = head.rank;
   for (std::uint32_t i = 0; i < head.count; ++i) {
     PeerHead one;

@@ -209,6 +209,62 @@ TEST_CASE("the grid of places has every pair that it promises") {
 
 namespace {
 
+/// Of five that keep parts of the state: neighbours, of whom each keeps a copy for another.
+constexpr std::array kRelieved = {1, 2};
+/// By then others have copies of what those keep who were asked to leave so many steps before.
+constexpr std::int64_t kAskedAt = 9, kReliefSteps = 3;
+
+/// In the step after which both leave, or one of them, `victim` dies; -1: connections break. The
+/// membership without them is decided by then.
+void lose_as_they_leave(std::string_view place, int victim, ConfigOf config_of) {
+  CAPTURE(std::string(place));
+  CAPTURE(victim);
+  constexpr int kMembers = 5;
+  Trial trial;
+  trial.steps = 26;
+  trial.config = config_of(trial.steps);
+  int leavers = 0;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == kAskedAt) {
+      for (const int one : kRelieved) world.ask_to_leave(one);
+    }
+    if (step != kAskedAt + kReliefSteps) return;
+    for (const int one : kRelieved) {
+      CHECK(world.spared_by(one) == kMembers);
+      if (one == victim) continue;
+      world.leave(one);
+      ++leavers;
+    }
+    if (victim < 0) return world.cut(0);
+    world.doom(victim, place);
+  };
+  const auto world = trial.run(kMembers);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.left == leavers);
+  CHECK(ends.killed == (victim < 0 ? 0 : 1));
+  CHECK(ends.complete == kMembers - ends.left - ends.killed);
+}
+
+}  // namespace
+
+TEST_CASE("sharded, one is lost as an owner and its buddy leave: others have what they kept") {
+  std::size_t turn = 0;
+  for (const std::string_view place : kShardedPlaces) {
+    const bool is_of_step = !is_of_entry(place) && !is_of_files(place) &&
+                            place != point::kEvaluate && place != point::kFinish;
+    if (!is_of_step) continue;
+    // One of those who stay, the first of them, and the one who is to leave as well.
+    for (const int victim : {3, 0, kRelieved[1]}) {
+      // With one bucket nothing is sent before the backward pass is over.
+      const ConfigOf config_of = kShardedConfigs[turn++ % kShardedConfigs.size()];
+      lose_as_they_leave(place, victim, place == point::kBucket ? test::wide_buckets : config_of);
+    }
+  }
+  for (const ConfigOf config_of : kShardedConfigs) lose_as_they_leave("", -1, config_of);
+}
+
+namespace {
+
 constexpr std::int64_t kStandFrom = 12;
 
 /// Whether the others go on without who stands still, or wait until it moves again.

@@ -106,8 +106,10 @@ struct ElasticWorld::Trainer {
   std::string doom;     ///< the point where it dies; empty: it lives
   std::string held_at;  ///< the point where it stays, once it has made held_step steps
   std::int64_t held_step = -1;
-  bool is_held = false;  ///< it is there
-  bool is_slow = false;  ///< nobody comes to be connected with it
+  bool is_held = false;     ///< it is there
+  bool is_slow = false;     ///< nobody comes to be connected with it
+  bool is_asked = false;    ///< to leave
+  std::vector<int> spared;  ///< slots, as it has told since it entered
   std::shared_ptr<Round> present;
   std::shared_ptr<Round> ahead;  ///< what it said last that it is prepared for
   std::int64_t entered_epoch = 0;
@@ -206,6 +208,16 @@ class ElasticWorld::Seat final : public engine::Membership {
     return world_.shared_->round->rank_of(trainer_) >= 0;
   }
 
+  bool is_leaving() const override {
+    const std::lock_guard lock(world_.shared_->mutex);
+    return world_.shared_->trainers[trainer_].is_asked;
+  }
+
+  void spares(const std::vector<int>& slots) override {
+    const std::lock_guard lock(world_.shared_->mutex);
+    world_.shared_->trainers[trainer_].spared = slots;
+  }
+
   bool is_stop_near() const override {
     const std::lock_guard lock(world_.shared_->mutex);
     return world_.shared_->round->stop &&
@@ -260,6 +272,7 @@ class ElasticWorld::Seat final : public engine::Membership {
   void entered(const engine::Entry& entry) override {
     const std::lock_guard lock(world_.shared_->mutex);
     world_.shared_->trainers[trainer_].entered_epoch = entry.epoch;
+    world_.shared_->trainers[trainer_].spared.clear();
     world_.shared_->entries.push_back(entry);
   }
 
@@ -522,6 +535,20 @@ void ElasticWorld::release(int trainer) {
 void ElasticWorld::lag(int trainer, seconds by) {
   const std::lock_guard lock(shared_->mutex);
   shared_->trainers[trainer].clock.lag(by);
+}
+
+void ElasticWorld::ask_to_leave(int trainer) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->trainers[trainer].is_asked = true;
+}
+
+int ElasticWorld::spared_by(int trainer) const {
+  const std::lock_guard lock(shared_->mutex);
+  const int slot = shared_->trainers.at(trainer).slot;
+  return static_cast<int>(std::ranges::count_if(shared_->round->members, [&](int one) {
+    const std::vector<int>& spared = shared_->trainers.at(one).spared;
+    return std::ranges::find(spared, slot) != spared.end();
+  }));
 }
 
 void ElasticWorld::leave(int trainer) {

@@ -98,7 +98,11 @@ class ElasticWorld {
   /// The trainer's own clock is behind all others' from now on: shorter waits are over for it
   /// before they begin.
   void lag(int trainer, std::chrono::seconds by);
-  /// It leaves at a step boundary, as on SIGTERM.
+  /// It is asked to leave, as on SIGTERM, and belongs to all views until leave().
+  void ask_to_leave(int trainer);
+  /// How many of the newest view have told since they entered it that it takes nothing along.
+  int spared_by(int trainer) const;
+  /// It leaves at a step boundary.
   void leave(int trainer);
   /// Its connections break, and nobody dies.
   void cut(int trainer);

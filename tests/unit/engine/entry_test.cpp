@@ -154,6 +154,7 @@ TEST_CASE("shards of a split model: a copy has what its processes hold, of each 
     for (int place = 0; place < 2; ++place) all.push_back(part_at(copy, place, 5));
   }
   all[3].computed.clear();
+  all[3].is_leaving = true;
   for (int place = 0; place < 2; ++place) {
     const auto groups = groups_at_newest(place, all);
     REQUIRE(groups.size() == 3);
@@ -164,6 +165,7 @@ TEST_CASE("shards of a split model: a copy has what its processes hold, of each 
       CHECK(one.standing.step == 5);
       CHECK(one.held == part_at(copy, place, 5).held);
       CHECK(one.computed.size() == (copy == 1 ? 0 : 1));
+      CHECK(one.is_leaving == (copy == 1));
     }
   }
 }
@@ -233,6 +235,7 @@ TEST_CASE("a state that some have found wrong is nobody's any more, whoever has 
   all[1].standing.lineage = 1;
   all[1].record_bytes = 9;
   all[1].spec = sha256(std::string_view("spec"));
+  all[1].is_leaving = true;
   all[2].standing.lineage = 2;
   CHECK(keep_newest_lineage(all) == 2);
   CHECK_FALSE(all[1].has_state);
@@ -242,6 +245,7 @@ TEST_CASE("a state that some have found wrong is nobody's any more, whoever has 
   CHECK(all[1].record_bytes == 0);
   CHECK(all[1].standing.checkpoint_step == -1);
   CHECK(all[1].spec == sha256(std::string_view("spec")));
+  CHECK(all[1].is_leaving);
   CHECK(all[2].has_state);  // it has gone back and come to this step again
   CHECK(all[2].standing.step == 5);
 }

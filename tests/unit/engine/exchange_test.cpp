@@ -195,7 +195,10 @@ std::vector<std::uint64_t> sum_on_all(const OnAllRanks& on_all_ranks, const Assi
       wrong += !nodes.are_right();  // another membership may need them again
       wrong += wrong_results(exchange, reduction, rank, expected);
       if (!reduction.keeping) continue;
-      wrong += !confirm(communicator, step, soon(), nullptr);
+      std::vector<std::uint8_t> said(static_cast<std::size_t>(communicator.size()));
+      said[static_cast<std::size_t>(rank)] = static_cast<std::uint8_t>(rank + 1);
+      wrong += !confirm(communicator, said, step, soon(), nullptr);
+      for (std::size_t peer = 0; peer < said.size(); ++peer) wrong += said[peer] != peer + 1;
       // Each has what it keeps; all others are to come.
       std::vector<float> parameters(size.trained, -1.0f);
       for (const ElementRange range : reduction.keeping->kept[static_cast<std::size_t>(rank)]) {

@@ -449,6 +449,60 @@ TEST_CASE("sharded, an owner and its buddy are to leave just as others enter: no
   CHECK(std::ranges::all_of(entries, [](const Entry& one) { return one.returned.empty(); }));
 }
 
+TEST_CASE("sharded, what those keep who are asked to leave is copied, to those who stay alone") {
+  constexpr std::int64_t kAsked = 6;
+  for (const ConfigOf config_of : kShardedConfigs) {
+    ShardedTrial trial(config_of);
+    std::mutex mutex;
+    std::map<int, Ranges> kept;  // since they know of it
+    trial.on_state = [&](int trainer, std::int64_t step, std::span<const float>,
+                         const OptimizerState& state) {
+      if (step <= kAsked || (trainer != 1 && trainer != 2)) return;
+      const std::lock_guard lock(mutex);
+      // What they have they keep until they go.
+      CHECK(kept.emplace(trainer, state.held).first->second == state.held);
+    };
+    trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+      if (step < kAsked) return;
+      for (const int one : {1, 2}) {
+        if (step == kAsked) world.ask_to_leave(one);
+        if (step == kAsked + 1) CHECK(world.spared_by(one) == 0);
+        if (step == kAsked + 3) CHECK(world.spared_by(one) == 5);
+        if (step == kAsked + 8) CHECK(world.spared_by(one) == 4);
+        if (step == kAsked + 8) world.leave(one);
+      }
+      if (step == kAsked + 3) world.leave(3);
+    };
+    const auto ends = ends_of(*trial.run(5), trial.steps);
+    CHECK(ends.left == 3);
+    CHECK(ends.complete == 2);
+    CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+    CHECK(ends.reads == ends.computations);
+  }
+}
+
+TEST_CASE(
+    "sharded, all are asked to leave, or all but one who joins: those keep all until it has") {
+  ShardedTrial trial;
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 6) {
+      for (const int one : {0, 1, 2}) world.ask_to_leave(one);
+    }
+    if (step == 10) {
+      CHECK(world.spared_by(0) == 0);
+      world.wait_for(world.add(3));
+    }
+    if (step == 18) {
+      for (const int one : {0, 1, 2}) CHECK(world.spared_by(one) == 4);
+      for (const int one : {0, 1, 2}) world.leave(one);
+    }
+  };
+  const auto ends = ends_of(*trial.run(3), trial.steps);
+  CHECK(ends.left == 3);
+  CHECK(ends.complete == 1);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+}
+
 TEST_CASE("sharded, one who leaves dies over handing over: the others have what it had") {
   ShardedTrial trial;
   trial.at_step = [&](ElasticWorld& world, std::int64_t step) {

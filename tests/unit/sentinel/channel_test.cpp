@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <numeric>
+#include <vector>
+
 #include "common/rng.h"
 #include "tests/test_main.h"
 
@@ -157,6 +160,13 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   CHECK(std::get<FilesMessage>(**files).seconds == 40);
   CHECK(std::get<FilesMessage>(**files).is_checkpoint);
   CHECK(std::get<FilesMessage>(**files).path == std::string(kMaxPathBytes - 1, 'p'));
+  std::vector<int> slots(SparedMessage::kMaxSlots + 1);
+  std::iota(slots.begin(), slots.end(), 3);
+  writer.send_spared({slots});
+  const auto spared = receive(pair->reader);
+  REQUIRE((spared && *spared));
+  slots.pop_back();
+  CHECK(std::get<SparedMessage>(**spared).slots == slots);
   close(pair->reader);
 }
 
@@ -164,6 +174,7 @@ namespace {
 
 ViewMessage long_view(int peers) {
   ViewMessage view{9, true, false, peers - 1, {}};
+  view.leaves = true;
   for (int i = 0; i < peers; ++i) {
     view.peers.push_back({"host-" + std::to_string(i) + std::string(100, 'h'), 1 + i, i / 4, i % 4,
                           std::int64_t{1} << 40, std::uint64_t{1} << 63});

@@ -329,6 +329,56 @@ TEST_CASE("slot 0 leaves once the view with a joiner is entered, or in a while i
   }
 }
 
+TEST_CASE("who keeps a part of the state leaves once others have copies of it, or in a while") {
+  MembershipOptions options;
+  options.is_sharded = true;
+  Table table(0, {0, 1, 2, 3}, options);
+  table.enter(kEpoch);
+  const std::map<int, Table::Tweak> others = {{1, leaves}, {2, leaves}, {3, kPlain}};
+  table.pass(milliseconds(1'500), others);
+  CHECK(table.sent<Prepare>(3).empty());
+  table.spare({2});
+  table.pass(milliseconds(500), others);
+  CHECK(table.sent<Prepare>(3).empty());
+  SUBCASE("as they are told") { table.spare({2, 1}); }
+  SUBCASE("in a while") {
+    table.pass(milliseconds(3'800), others);
+    CHECK(table.sent<Prepare>(3).empty());
+    table.pass(milliseconds(300), others);
+  }
+  const View view = decide_with(table, {1, 3});
+  CHECK(slots_of(view) == std::vector<int>{0, 3});
+  CHECK(view.urgent_epoch < view.epoch);
+}
+
+TEST_CASE("copies count in the membership in which they were made, and of those who keep any") {
+  MembershipOptions options;
+  options.is_sharded = true;
+  Table table(0, {0, 1, 2, 3}, options);
+  SUBCASE("in another one they may not be all") {
+    table.enter(kEpoch);
+    table.spare({2});
+    table.refuse(3);
+    table.pass(milliseconds(50), {{1, kPlain}, {2, leaves}});
+    decide_with(table, {1, 2});
+    table.enter(table.epoch);
+    table.pass(milliseconds(1'500), {{1, kPlain}, {2, leaves}});
+    CHECK(table.sent<Prepare>(1).empty());
+    table.spare({2});
+    CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{0, 1});
+  }
+  SUBCASE("who has not trained yet keeps nothing, nor does a leader know of others then") {
+    table.pass(milliseconds(1'100), {{1, kPlain}, {2, leaves}, {3, kPlain}});
+    CHECK(slots_of(decide_with(table, {1, 3})) == std::vector<int>{0, 1, 3});
+  }
+  SUBCASE("a stop does not wait for them") {
+    table.enter(kEpoch);
+    table.leave();
+    table.pass(milliseconds(50), {{1, leaves}, {2, leaves}, {3, leaves}});
+    CHECK(decide_with(table, {1, 3}).stop);
+  }
+}
+
 TEST_CASE("after each loss who leaves has the time for another step") {
   Table table(0, {0, 1, 2, 3});
   table.enter(kEpoch);

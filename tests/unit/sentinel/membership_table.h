@@ -98,6 +98,11 @@ class Table {
   void step(std::int64_t made_in) { self_.stepped(now_, made_in); }
   /// The own trainers have told that they train in this view.
   void enter(std::int64_t entered) { self_.entered(entered); }
+  /// And that those of these workers who leave take nothing along.
+  void spare(const std::vector<int>& slots) {
+    self_.spares(now_, slots);
+    keep();
+  }
   /// The own worker is asked to leave.
   void leave() {
     self_.leave(now_);

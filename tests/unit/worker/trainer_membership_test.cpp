@@ -110,6 +110,36 @@ TEST_CASE("a trainer knows that all are to stop before it has entered the view t
   }
 }
 
+TEST_CASE("a trainer hears that it is to leave with a view that it knows, and tells who may go") {
+  const ChannelOfTrainer descriptors;
+  sentinel::ViewSender sentinel(descriptors.sentinel_fd());
+  auto monitor = sentinel::PulseMonitor::make();
+  REQUIRE(monitor);
+  auto pulse = sentinel::Pulse::open(dup((*monitor)->fd()));
+  REQUIRE(pulse);
+  const SystemClock clock;
+  sentinel::TrainerLaunch launch;
+  sentinel::ChannelWriter channel(sentinel::kChannelFd);
+  TrainerMembership membership(launch, channel, *pulse, clock);
+  CHECK_FALSE(membership.is_leaving());
+  sentinel::ViewMessage view;
+  view.epoch = 3;
+  sentinel.set(view);
+  REQUIRE(membership.next(2, std::nullopt));
+  CHECK_FALSE(membership.is_leaving());
+  sentinel::ViewMessage same = view;
+  same.leaves = true;
+  sentinel.set(same);
+  view.epoch = 4;  // by when that has been read
+  sentinel.set(view);
+  REQUIRE(membership.next(3, std::nullopt));
+  CHECK(membership.is_leaving());
+  membership.spares({1, 4});
+  const auto told = sentinel::receive(descriptors.sentinel_fd());
+  REQUIRE((told && *told));
+  CHECK(std::get<sentinel::SparedMessage>(**told).slots == std::vector<int>{1, 4});
+}
+
 TEST_CASE("who belongs to the view that it is prepared for, and not to a newer one, will leave") {
   worker::ViewBook views;
   worker::ViewBook::GivenUp given_up;
