@@ -37,7 +37,9 @@ class TrainerMembership final : public engine::Membership {
   bool is_staying() const override;
   bool will_stay() const override;
   bool is_leaving() const override;
-  void spares(const std::vector<int>& slots) override { channel_.send_spared({slots}); }
+  void spares(std::int64_t epoch, const std::vector<int>& slots) override {
+    channel_.send_spared({epoch, slots});
+  }
   bool is_stop_near() const override;
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override;

@@ -643,6 +643,8 @@ BREAKAGES = [
              "  if (overdue < options_.relief && takes_shards_along(next)) return;\n", "", "test_sentinel"),
     Breakage("who keeps a part of the state waits for ever for those who copy it", WISH,
              "if (overdue < options_.relief && takes", "if (overdue.count() > 0 && takes", "test_sentinel"),
+    Breakage("what trainers knew of copies in an older membership counts", MEMBERSHIP,
+             "  if (epoch != entered_epoch_) return;\n", "  if (epoch > entered_epoch_) return;\n", "test_sentinel"),
     Breakage("who has copies of what others keep is not asked again in another membership", MEMBERSHIP,
              "  spared_.clear();\n", "", "test_sentinel"),
     Breakage("a worker that leaves has failed with a trainer that had not begun", "worker/sentinel/sentinel_trainers.cpp",

@@ -26,7 +26,7 @@ class SeatWorld {
   virtual void on_connected(int trainer, std::int64_t epoch) = 0;
   virtual void on_entered(int trainer, const engine::Entry& entry) = 0;
   virtual void on_waits(int trainer, std::int64_t epoch) = 0;
-  virtual void on_spared(int trainer, const std::vector<int>& slots) = 0;
+  virtual void on_spared(int trainer, std::int64_t epoch, const std::vector<int>& slots) = 0;
 };
 
 /// Threads: as Stage says. `take` and `connected` are the world's.
@@ -50,7 +50,9 @@ class Seat final : public engine::Membership {
   bool is_staying() const override { return views_.is_staying(); }
   bool will_stay() const override { return views_.will_stay(); }
   bool is_leaving() const override { return is_asked_; }
-  void spares(const std::vector<int>& slots) override { world_.on_spared(trainer_, slots); }
+  void spares(std::int64_t epoch, const std::vector<int>& slots) override {
+    world_.on_spared(trainer_, epoch, slots);
+  }
   bool is_stop_near() const override { return views_.is_stop_near(); }
   Result<std::unique_ptr<comm::Communicator>> connect(const engine::View& view) override;
   void broken(std::int64_t epoch, const Error& why) override {

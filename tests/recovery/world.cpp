@@ -178,8 +178,8 @@ class World final : public WireWorld, public SeatWorld {
     trainer(number).steps_in_epoch = 0;
   }
 
-  void on_spared(int number, const std::vector<int>& slots) override {
-    if (trainer(number).entered_epoch != round_.epoch) return;
+  void on_spared(int, std::int64_t epoch, const std::vector<int>& slots) override {
+    if (epoch != round_.epoch) return;
     for (const int member : round_.members) {
       Trainer& one = trainer(member);
       one.is_spared = one.is_leaving && std::ranges::find(slots, one.slot) != slots.end();

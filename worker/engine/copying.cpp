@@ -114,7 +114,7 @@ void Trainer::relieve(const std::vector<std::uint8_t>& leaving) {
   }
   if (spared == spared_) return;
   spared_ = std::move(spared);
-  membership_.spares({spared_.begin(), spared_.end()});
+  membership_.spares(view_.epoch, {spared_.begin(), spared_.end()});
 }
 
 }  // namespace muster::engine

@@ -86,9 +86,13 @@ class Membership {
   /// Whether this process's worker was asked to leave, though no view may be without it yet. Does
   /// not block.
   virtual bool is_leaving() const { return false; }
-  /// Of the view that was entered last: who leaves of these workers, asked to, takes nothing along
-  /// that those who stay have not got. Again when it changes; with each entry it is nobody again.
-  virtual void spares(const std::vector<int>& /*slots*/) {}
+  /// In the view `epoch`, which was entered last: who is asked to leave of the workers in `slots`
+  /// takes nothing along that those who stay have not got. Again when that changes; with each entry
+  /// it is nobody again.
+  virtual void spares(std::int64_t epoch, const std::vector<int>& slots) {
+    static_cast<void>(epoch);
+    static_cast<void>(slots);
+  }
 
   /// Whether a newer view than the present one stops all: what takes long and can be left to
   /// whoever goes on is better ended. Called between the parts of such work. Does not block.

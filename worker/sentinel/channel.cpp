@@ -109,6 +109,7 @@ struct FilesWire {
 struct SparedWire {
   Kind kind = Kind::kSpared;
   std::uint32_t count = 0;
+  std::int64_t epoch = 0;
   std::array<std::int32_t, SparedMessage::kMaxSlots> slots{};
 };
 
@@ -213,6 +214,7 @@ std::vector<std::byte> encode_one(const FilesMessage& message) {
 
 std::vector<std::byte> encode_one(const SparedMessage& message) {
   SparedWire wire;
+  wire.epoch = message.epoch;
   wire.count = static_cast<std::uint32_t>(std::min(message.slots.size(), SparedMessage::kMaxSlots));
   std::copy_n(message.slots.begin(), wire.count, wire.slots.begin());
   return bytes_of(wire);
@@ -291,7 +293,7 @@ std::optional<TrainerMessage> decode_trouble(Kind kind, const std::byte* bytes, 
   if (kind == Kind::kSpared && size == sizeof(SparedWire)) {
     const auto wire = read_wire<SparedWire>(bytes);
     if (wire.count > SparedMessage::kMaxSlots) return std::nullopt;
-    return SparedMessage{{wire.slots.begin(), wire.slots.begin() + wire.count}};
+    return SparedMessage{wire.epoch, {wire.slots.begin(), wire.slots.begin() + wire.count}};
   }
   return std::nullopt;
 }

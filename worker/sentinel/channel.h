@@ -115,10 +115,11 @@ struct FilesMessage {
   std::string path = {};  ///< at most kMaxPathBytes
 };
 
-/// The process trains in the newest view that it has told of, where each keeps a part of the state:
-/// who leaves of these workers takes nothing along that those who stay have not got.
+/// The process trains in `epoch`, where each keeps a part of the state: who is asked to leave of
+/// these workers takes nothing along that those who stay have not got.
 struct SparedMessage {
   static constexpr std::size_t kMaxSlots = 1024;
+  std::int64_t epoch = 0;
   std::vector<int> slots = {};  ///< ascending
 };
 

@@ -231,7 +231,8 @@ void Membership::entered(std::int64_t epoch) {
   spared_.clear();
 }
 
-void Membership::spares(MonoTime now, std::vector<int> slots) {
+void Membership::spares(MonoTime now, std::int64_t epoch, std::vector<int> slots) {
+  if (epoch != entered_epoch_) return;
   std::sort(slots.begin(), slots.end());
   spared_ = std::move(slots);
   evaluate(now);

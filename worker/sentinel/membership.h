@@ -152,9 +152,9 @@ class Membership {
   void set_trainers(MonoTime now, std::vector<TrainerPlace> ready, std::uint64_t digest);
   /// This worker's trainers train in the view of `epoch`: all of its members are connected.
   void entered(std::int64_t epoch);
-  /// This worker's trainers know that of the workers in `slots`, of the view that was entered last,
-  /// nobody takes anything along who leaves.
-  void spares(MonoTime now, std::vector<int> slots);
+  /// This worker's trainers, which train in the view of `epoch`, know that of the workers in
+  /// `slots` nobody takes anything along who leaves. It counts until they enter another.
+  void spares(MonoTime now, std::int64_t epoch, std::vector<int> slots);
   /// This worker's trainers have made a step in the view of `epoch` that began at `began`: none of
   /// its trainers was gone by then, because no step is made without all of them.
   void stepped(MonoTime began, std::int64_t epoch);

@@ -182,7 +182,7 @@ void SentinelWorker::take(TrainerProcess& process, int local_rank, TrainerMessag
     take_pace(process, pace->pace);
   } else if (auto* spared = std::get_if<SparedMessage>(&message)) {
     if (!membership_) return;
-    membership_->spares(now(), std::move(spared->slots));
+    membership_->spares(now(), spared->epoch, std::move(spared->slots));
     act();
   } else if (auto* files = std::get_if<FilesMessage>(&message)) {
     process.busy[files->is_checkpoint ? 1 : 0] = *files;

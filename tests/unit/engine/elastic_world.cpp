@@ -213,8 +213,9 @@ class ElasticWorld::Seat final : public engine::Membership {
     return world_.shared_->trainers[trainer_].is_asked;
   }
 
-  void spares(const std::vector<int>& slots) override {
+  void spares(std::int64_t epoch, const std::vector<int>& slots) override {
     const std::lock_guard lock(world_.shared_->mutex);
+    MUSTER_CHECK(epoch == world_.shared_->trainers[trainer_].entered_epoch);
     world_.shared_->trainers[trainer_].spared = slots;
   }
 

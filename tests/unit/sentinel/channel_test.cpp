@@ -162,10 +162,11 @@ TEST_CASE("a trainer's troubles arrive as they were, bounded") {
   CHECK(std::get<FilesMessage>(**files).path == std::string(kMaxPathBytes - 1, 'p'));
   std::vector<int> slots(SparedMessage::kMaxSlots + 1);
   std::iota(slots.begin(), slots.end(), 3);
-  writer.send_spared({slots});
+  writer.send_spared({7, slots});
   const auto spared = receive(pair->reader);
   REQUIRE((spared && *spared));
   slots.pop_back();
+  CHECK(std::get<SparedMessage>(**spared).epoch == 7);
   CHECK(std::get<SparedMessage>(**spared).slots == slots);
   close(pair->reader);
 }

@@ -337,10 +337,10 @@ TEST_CASE("who keeps a part of the state leaves once others have copies of it, o
   const std::map<int, Table::Tweak> others = {{1, leaves}, {2, leaves}, {3, kPlain}};
   table.pass(milliseconds(1'500), others);
   CHECK(table.sent<Prepare>(3).empty());
-  table.spare({2});
+  table.spare(kEpoch, {2});
   table.pass(milliseconds(500), others);
   CHECK(table.sent<Prepare>(3).empty());
-  SUBCASE("as they are told") { table.spare({2, 1}); }
+  SUBCASE("as they are told") { table.spare(kEpoch, {2, 1}); }
   SUBCASE("in a while") {
     table.pass(milliseconds(3'800), others);
     CHECK(table.sent<Prepare>(3).empty());
@@ -357,14 +357,16 @@ TEST_CASE("copies count in the membership in which they were made, and of those 
   Table table(0, {0, 1, 2, 3}, options);
   SUBCASE("in another one they may not be all") {
     table.enter(kEpoch);
-    table.spare({2});
+    table.spare(kEpoch, {2});
     table.refuse(3);
     table.pass(milliseconds(50), {{1, kPlain}, {2, leaves}});
     decide_with(table, {1, 2});
     table.enter(table.epoch);
     table.pass(milliseconds(1'500), {{1, kPlain}, {2, leaves}});
     CHECK(table.sent<Prepare>(1).empty());
-    table.spare({2});
+    table.spare(kEpoch, {2});  // what has been on its way
+    CHECK(table.sent<Prepare>(1).empty());
+    table.spare(table.epoch, {2});
     CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{0, 1});
   }
   SUBCASE("who has not trained yet keeps nothing, nor does a leader know of others then") {

@@ -99,8 +99,8 @@ class Table {
   /// The own trainers have told that they train in this view.
   void enter(std::int64_t entered) { self_.entered(entered); }
   /// And that those of these workers who leave take nothing along.
-  void spare(const std::vector<int>& slots) {
-    self_.spares(now_, slots);
+  void spare(std::int64_t entered, const std::vector<int>& slots) {
+    self_.spares(now_, entered, slots);
     keep();
   }
   /// The own worker is asked to leave.

@@ -134,9 +134,10 @@ TEST_CASE("a trainer hears that it is to leave with a view that it knows, and te
   sentinel.set(view);
   REQUIRE(membership.next(3, std::nullopt));
   CHECK(membership.is_leaving());
-  membership.spares({1, 4});
+  membership.spares(4, {1, 4});
   const auto told = sentinel::receive(descriptors.sentinel_fd());
   REQUIRE((told && *told));
+  CHECK(std::get<sentinel::SparedMessage>(**told).epoch == 4);
   CHECK(std::get<sentinel::SparedMessage>(**told).slots == std::vector<int>{1, 4});
 }
 
