@@ -672,7 +672,7 @@ class World final : public WireWorld, public SeatWorld {
     self.is_leaving = true;
     self.asked_at = stage_.now();
     self.seat->ask_to_leave();
-    stage_.after(kRelief, [this] { evaluate(); });
+    if (config_.is_sharded) stage_.after(kRelief, [this] { evaluate(); });
     stage_.after(kGrace, [this, number] { die(number, false); });
     evaluate_soon();
   }

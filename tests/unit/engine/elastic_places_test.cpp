@@ -229,8 +229,8 @@ void lose_as_they_leave(std::string_view place, int victim, ConfigOf config_of) 
       for (const int one : kRelieved) world.ask_to_leave(one);
     }
     if (step != kAskedAt + kReliefSteps) return;
+    for (const int one : kRelieved) CHECK(world.spared_by(one) == kMembers);
     for (const int one : kRelieved) {
-      CHECK(world.spared_by(one) == kMembers);
       if (one == victim) continue;
       world.leave(one);
       ++leavers;
