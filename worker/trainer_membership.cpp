@@ -81,6 +81,7 @@ void TrainerMembership::tell_files() {
 }
 
 void TrainerMembership::take(sentinel::ViewMessage view) {
+  if (view.leaves) is_leaving_ = true;
   ViewBook::GivenUp given_up;  // it closes its connections once the lock is free
   {
     const std::lock_guard lock(mutex_);
@@ -194,11 +195,6 @@ bool TrainerMembership::is_staying() const {
 bool TrainerMembership::will_stay() const {
   const std::lock_guard lock(mutex_);
   return views_.will_stay();
-}
-
-bool TrainerMembership::is_leaving() const {
-  const std::lock_guard lock(mutex_);
-  return views_.is_leaving();
 }
 
 bool TrainerMembership::is_stop_near() const {

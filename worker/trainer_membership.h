@@ -36,7 +36,7 @@ class TrainerMembership final : public engine::Membership {
   std::optional<engine::View> prepared(std::int64_t epoch) override;
   bool is_staying() const override;
   bool will_stay() const override;
-  bool is_leaving() const override;
+  bool is_leaving() const override { return is_leaving_; }  // without a lock in every step
   void spares(std::int64_t epoch, const std::vector<int>& slots) override {
     channel_.send_spared({epoch, slots});
   }
@@ -65,6 +65,7 @@ class TrainerMembership final : public engine::Membership {
   comm::BackgroundConnector connector_;
   std::shared_ptr<comm::Communicator> over_;  ///< the training thread's: of the view before
   std::atomic<bool> is_news_ = false;         ///< the newest view may be newer than the present one
+  std::atomic<bool> is_leaving_ = false;      ///< some view has said so, new or not
   FilesWatch files_;
   std::atomic<bool> is_stopping_ = false;
 

@@ -7,7 +7,6 @@
 namespace muster::worker {
 
 bool ViewBook::take(sentinel::ViewMessage view, GivenUp& given_up) {
-  is_leaving_ = is_leaving_ || view.leaves;
   if (newest_ && view.epoch <= newest_->epoch) return false;
   if (view.urgent) {
     given_up.swap(ahead_);

@@ -48,8 +48,6 @@ class ViewBook {
   bool is_staying() const;
   /// And also of the newest view.
   bool will_stay() const { return is_staying() && (!newest_ || newest_->rank >= 0); }
-  /// Whether the worker was asked to leave, as some view said.
-  bool is_leaving() const { return is_leaving_; }
   /// Whether a newer view than the present one stops all.
   bool is_stop_near() const { return has_newer_than_present() && newest_->stop; }
 
@@ -64,7 +62,6 @@ class ViewBook {
   std::unique_ptr<comm::Communicator> lend(Entered entered);
 
   std::int64_t present_epoch_ = 0;
-  bool is_leaving_ = false;
   std::optional<sentinel::ViewMessage> newest_;
   std::optional<Entered> ahead_, present_;
 };
