@@ -17,6 +17,15 @@
 #include "worker/engine/trainer.h"
 
 namespace muster::engine {
+namespace {
+
+/// What a process says with the barrier of a step: that it is to leave, and that before this step
+/// all of its place had what they are to keep.
+constexpr std::uint8_t kLeavesWord = 1, kCopiedWord = 2;
+
+bool is_to_leave(std::uint8_t word) { return (word & kLeavesWord) != 0; }
+
+}  // namespace
 
 /// From now on `kept` is who keeps what, by rank, less what nobody needs it for any more. Who is to
 /// leave has what it keeps until it goes, in case that others are lost before.
@@ -91,29 +100,44 @@ void Trainer::end_copying() {
   copies_.clear();
 }
 
+std::uint8_t Trainer::own_word() const {
+  const int leaves = membership_.is_leaving() ? kLeavesWord : 0;
+  return static_cast<std::uint8_t>(leaves + (is_copied_ ? kCopiedWord : 0));
+}
+
 /// All have heard which processes are to leave, before any view is without them. What those keep is
 /// copied to the others, as after a death, so that they may be left out: a loss in the step after
-/// which they go, when nobody can hand over any more, takes nothing that they alone had.
-void Trainer::relieve(const std::vector<std::uint8_t>& leaving) {
+/// which they go, when nobody can hand over any more, takes nothing that they alone had. A worker's
+/// processes leave together, though one may hear of it a step before another.
+void Trainer::relieve(const std::vector<std::uint8_t>& words) {
+  if (std::ranges::none_of(words, is_to_leave)) return;
   const auto size = static_cast<std::size_t>(config_.group_size());
-  std::vector<std::uint8_t> leaves(leaves_.size());
-  for (std::size_t p = 0; p < leaving.size(); ++p) {
-    if (leaving[p] != 0) leaves[p / size] = 1;
+  const std::vector<int> members = mesh_.members();
+  const auto slot_of = [&](std::size_t process) {
+    return view_.slots[static_cast<std::size_t>(members[process])];
+  };
+  std::set<int> leavers;
+  for (std::size_t p = 0; p < words.size(); ++p) {
+    if (is_to_leave(words[p])) leavers.insert(slot_of(p));
   }
-  if (leaves != leaves_) {
+  std::vector<std::uint8_t> leaves(leaves_.size());
+  for (std::size_t p = 0; p < words.size(); ++p) {
+    if (leavers.contains(slot_of(p))) leaves[p / size] = 1;
+  }
+  const bool is_news = leaves != leaves_;
+  if (is_news) {
     leaves_ = std::move(leaves);
     shards_ = shards_to_keep(weights_);
     keep(keeping_.kept);
   }
+  // Of the other parts of a split model only those who have them know, and say it a step later.
+  const auto has_copied = [](std::uint8_t word) { return (word & kCopiedWord) != 0; };
+  const bool are_parts_copied = !is_split() || (!is_news && std::ranges::all_of(words, has_copied));
   // Who learns is to keep something only after this step.
   const bool has_others = !has_learners() && std::ranges::find(leaves_, 0) != leaves_.end();
-  const std::vector<int> members = mesh_.members();
-  std::set<int> spared;
-  for (std::size_t p = 0; is_copied_ && has_others && p < leaving.size(); ++p) {
-    if (leaving[p] != 0) spared.insert(view_.slots[static_cast<std::size_t>(members[p])]);
-  }
-  if (spared == spared_) return;
-  spared_ = std::move(spared);
+  if (!is_copied_ || !are_parts_copied || !has_others) leavers.clear();
+  if (leavers == spared_) return;
+  spared_ = std::move(leavers);
   membership_.spares(view_.epoch, {spared_.begin(), spared_.end()});
 }
 

@@ -60,9 +60,9 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   ++logged_->step;
   logged_->loss = summed_tail()[kTailLoss] / batch_targets();
   if (summed_tail()[kTailStop] > 0) logged_->is_stopping = 1;
-  std::vector<std::uint8_t> leaving(static_cast<std::size_t>(all_processes().size()));
-  leaving[static_cast<std::size_t>(all_processes().rank())] = membership_.is_leaving() ? 1 : 0;
-  MUSTER_RETURN_IF_ERROR(named(confirm(all_processes(), leaving, stamp, deadline(), point)));
+  std::vector<std::uint8_t> words(static_cast<std::size_t>(all_processes().size()));
+  words[static_cast<std::size_t>(all_processes().rank())] = own_word();
+  MUSTER_RETURN_IF_ERROR(named(confirm(all_processes(), words, stamp, deadline(), point)));
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   MUSTER_RETURN_IF_ERROR(at(point::kUpdate));
   MUSTER_RETURN_IF_ERROR(apply());
@@ -72,7 +72,7 @@ Status Trainer::make_sharded_step(MonoTime& mark) {
   is_whole_ = has_state_ = true;
   is_learning_ = false;
   end_copying();
-  relieve(leaving);
+  relieve(words);
   MUSTER_RETURN_IF_ERROR(commit());
   report_.communicate_seconds += lap(mark, clock_.mono_now());
   return {};

@@ -465,7 +465,6 @@ Result<Trainer::Outcome> Trainer::live(const View& view) {
   mesh_ = mesh_of(view_, config_.group_size());
   weights_.assign(static_cast<std::size_t>(copies()), kWeightMost);
   leaves_.assign(weights_.size(), 0);
-  spared_.clear();
   MUSTER_RETURN_IF_ERROR(open_store_of_owner());
   MUSTER_ASSIGN_OR_RETURN(communicator_, membership_.connect(view));
   MUSTER_RETURN_IF_ERROR(at(point::kConnect));
@@ -658,6 +657,7 @@ Status Trainer::enter(const std::vector<Greeting>& greetings) {
     weights_[r] = plan.learns[r] != 0 ? 0 : kWeightMost;
     leaves_[r] = greetings[r].is_leaving ? 1 : 0;
   }
+  spared_.clear();
   is_summed_by_speed_ = false;
   // Another may have found it out before this one was heard. The last step of a copy that has lost
   // a stage may be made again by others.

@@ -167,7 +167,8 @@ class Trainer {
   Status begin_copying();
   Status complete_copying();
   void end_copying();
-  void relieve(const std::vector<std::uint8_t>& leaving);
+  std::uint8_t own_word() const;
+  void relieve(const std::vector<std::uint8_t>& words);
 
   // stages.cpp: what is different where several processes have one copy of the model
   bool is_split() const { return config_.group_size() > 1; }

@@ -469,9 +469,10 @@ TEST_CASE("sharded, what those keep who are asked to leave is copied, to those w
         if (step == kAsked + 1) CHECK(world.spared_by(one) == 0);
         if (step == kAsked + 3) CHECK(world.spared_by(one) == 5);
         if (step == kAsked + 8) CHECK(world.spared_by(one) == 4);
-        if (step == kAsked + 8) world.leave(one);
       }
       if (step == kAsked + 3) world.leave(3);
+      if (step != kAsked + 8) return;
+      for (const int one : {1, 2}) world.leave(one);
     };
     const auto ends = ends_of(*trial.run(5), trial.steps);
     CHECK(ends.left == 3);
@@ -500,6 +501,35 @@ TEST_CASE(
   const auto ends = ends_of(*trial.run(3), trial.steps);
   CHECK(ends.left == 3);
   CHECK(ends.complete == 1);
+  CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
+}
+
+TEST_CASE("sharded, of a worker's processes one hears that they leave: neither is given anything") {
+  constexpr std::int64_t kAsked = 12;
+  constexpr int kFirst = 2, kSecond = 3;  // both of slot 2
+  ShardedTrial trial;
+  std::mutex mutex;
+  std::map<int, Ranges> kept;
+  trial.on_state = [&](int trainer, std::int64_t step, std::span<const float>,
+                       const OptimizerState& state) {
+    if (step <= kAsked || trainer < kFirst) return;
+    const std::lock_guard lock(mutex);
+    CHECK(kept.emplace(trainer, state.held).first->second == state.held);
+  };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    if (step == 4) {
+      CHECK(world.add_process(2, 1) == kSecond);
+      world.wait_for(kSecond);
+    }
+    if (step == kAsked) world.ask_to_leave(kFirst);
+    if (step != kAsked + 3) return;
+    CHECK(world.members().size() == 4);
+    CHECK(world.spared_by(kFirst) == 4);
+    for (const int one : {kFirst, kSecond}) world.leave(one);
+  };
+  const auto ends = ends_of(*trial.run(3), trial.steps);
+  CHECK(ends.left == 2);
+  CHECK(ends.complete == 2);
   CHECK(ends.computations == 16u * static_cast<std::uint64_t>(trial.steps));
 }
 
