@@ -186,7 +186,11 @@ bool grows_to_max(const api::TrainingJob& job) {
 }  // namespace
 
 int counted_workers(const api::TrainingJob& job) {
-  if (is_in_kueue(job)) return std::clamp(job.status.target_workers, 1, kMaxWorkers);
+  if (is_in_kueue(job)) {
+    // Nobody is admitted with more, whatever somebody writes there.
+    const int most = std::clamp(job.spec.worker.max, 1, kMaxWorkers);
+    return std::clamp(job.status.target_workers, 1, most);
+  }
   return within_bounds(job.spec.worker, job.spec.worker.count);
 }
 

@@ -260,7 +260,8 @@ Plan write(Draft draft, const JobSnapshot& snapshot, const GangView& gang, bool 
   const bool gives_attempts = !draft.replaced.empty() || !draft.added.empty();
   status.membership_epoch =
       gives_attempts ? next_epoch(snapshot, gang) : newest_epoch(snapshot, gang);
-  status.replacements += static_cast<int>(draft.replaced.size());
+  const int replaced = static_cast<int>(draft.replaced.size());
+  status.replacements = std::min(status.replacements, INT_MAX - replaced) + replaced;
   for (const auto& [failure, node] : draft.replaced) {
     if (!failure.planned) status.failure = failure.facts;
   }

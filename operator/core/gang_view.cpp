@@ -109,6 +109,13 @@ bool is_owned(const api::Pod& pod, const api::TrainingJob& job) {
          pod.meta.namespace_name == job.meta.namespace_name;
 }
 
+bool may_have_pod(const api::TrainingJob& job, const api::SlotPlacement& place) {
+  const api::WorkerSpec& worker = job.spec.worker;
+  const int most = std::clamp(std::max(worker.count, worker.max), 1, kMaxWorkers);
+  // The pod of an attempt that no epoch gave out would never be known again.
+  return place.slot < most && place.attempt <= kMostEpoch;
+}
+
 GangView view_gang(const JobSnapshot& snapshot) {
   const api::TrainingJobStatus& status = snapshot.job.status;
   GangView view;

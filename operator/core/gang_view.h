@@ -40,6 +40,11 @@ struct GangView {
   const Member* find(int slot) const;
 };
 
+/// Whether a pod may be made for the place. Somebody else may have written the status, and no
+/// operator gives out a slot beyond spec.worker.max, not to a spare either. A pod that is beyond it
+/// was made when the job allowed more.
+bool may_have_pod(const api::TrainingJob& job, const api::SlotPlacement& place);
+
 GangView view_gang(const JobSnapshot& snapshot);
 
 /// Pods of the job, by uid, that are to go and do not leave yet: with this plan or a later one.

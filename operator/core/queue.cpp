@@ -118,6 +118,19 @@ HeldSlot leaving_slot(const api::Pod& pod, int slot, WallTime now) {
           since && now - *since > words::kOverdue};
 }
 
+namespace {
+
+/// What somebody wrote into a status holds nothing of a queue, unless there is a pod.
+bool may_hold(const api::TrainingJob& job, const api::SlotPlacement& place,
+              const std::vector<const api::Pod*>& pods) {
+  if (may_have_pod(job, place)) return true;
+  const std::string name = api::pod_name(job, place.slot, place.attempt);
+  return std::any_of(pods.begin(), pods.end(),
+                     [&](const api::Pod* pod) { return pod->meta.name == name; });
+}
+
+}  // namespace
+
 std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTurn& turn,
                                      const std::vector<api::SlotPlacement>& places,
                                      const std::vector<const api::Pod*>& pods, WallTime now) {
@@ -151,6 +164,7 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
   // Whoever has ended, or is asked to leave, gives back with its last pod.
   for (const auto& placement : places) {
     if (status.finished()) break;
+    if (!may_hold(job, placement, pods)) continue;
     (leaves ? holder.leaving : holder.slots).push_back({placement.slot, placement.node, is_stuck});
   }
   for (const api::Pod* pod : pods) {
@@ -167,7 +181,9 @@ std::optional<QueueHolder> holder_of(const api::TrainingJob& job, const QueueTur
     const auto is_it = [&](const auto& one) { return one.slot == placement.slot; };
     const bool is_kept = status.finished() || std::any_of(places.begin(), places.end(), is_it) ||
                          std::any_of(holder.leaving.begin(), holder.leaving.end(), is_it);
-    if (!is_kept) holder.leaving.push_back({placement.slot, placement.node});
+    if (!is_kept && may_hold(job, placement, pods)) {
+      holder.leaving.push_back({placement.slot, placement.node});
+    }
   }
   if (holder.slots.empty() && holder.leaving.empty()) return std::nullopt;
   std::sort(holder.slots.begin(), holder.slots.end(),

@@ -392,6 +392,13 @@ Plan admit(const JobSnapshot& snapshot, const GangView& gang) {
 
 // ---- A placed gang
 
+/// No pod is planned elsewhere.
+void create_pod(Plan& plan, const JobSnapshot& snapshot, const Member& member) {
+  if (!may_have_pod(snapshot.job, member.placement)) return;
+  plan.actions.push_back(
+      CreatePod{api::make_pod(snapshot.job, member.placement, snapshot.pod_options)});
+}
+
 Plan start_members(const JobSnapshot& snapshot, const GangView& gang) {
   Plan plan = nothing("starting the gang");
   const api::TrainingJob& job = snapshot.job;
@@ -403,8 +410,7 @@ Plan start_members(const JobSnapshot& snapshot, const GangView& gang) {
     }
   }
   for (const auto& member : gang.members) {
-    if (member.state != MemberState::kMissing) continue;
-    plan.actions.push_back(CreatePod{api::make_pod(job, member.placement, snapshot.pod_options)});
+    if (member.state == MemberState::kMissing) create_pod(plan, snapshot, member);
   }
   return plan;
 }
@@ -636,9 +642,7 @@ void create_joiners(Plan& plan, const JobSnapshot& snapshot, const GangView& gan
     const bool to_make = member.state == MemberState::kMissing &&
                          fate_of(snapshot, member) == Fate::kStays &&
                          !is_taken(snapshot, gang, member.placement.slot);
-    if (!to_make) continue;
-    plan.actions.push_back(
-        CreatePod{api::make_pod(snapshot.job, member.placement, snapshot.pod_options)});
+    if (to_make) create_pod(plan, snapshot, member);
   }
 }
 
@@ -768,6 +772,8 @@ Plan decide_gang(const JobSnapshot& snapshot, const GangView& gang) {
     return run(snapshot, gang);
   }
   if (is_ending(snapshot, gang)) return run(snapshot, gang);
+  // Before those that ask the API server for each pod that is missing.
+  if (auto plan = decide_beyond_size(snapshot, gang)) return *plan;
   if (auto plan = decide_split(snapshot, gang)) return *plan;
   if (auto plan = decide_failure(snapshot, gang)) return *plan;
   if (gang.members.empty()) return admit(snapshot, gang);

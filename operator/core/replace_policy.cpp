@@ -77,6 +77,19 @@ std::optional<seconds> until_unbound(const JobSnapshot& snapshot, const GangView
   return least;
 }
 
+std::optional<Plan> decide_beyond_size(const JobSnapshot& snapshot, const GangView& gang) {
+  const bool has_some =
+      std::any_of(gang.members.begin(), gang.members.end(), [&](const Member& member) {
+        return member.state == MemberState::kMissing &&
+               !may_have_pod(snapshot.job, member.placement);
+      });
+  if (!has_some) return std::nullopt;
+  return give_back(snapshot, gang, snapshot.job.status,
+                   {contract::reason::kGangWaiting,
+                    "status.placement names workers beyond spec.worker.max, or attempts that were "
+                    "never given out; the gang is placed anew"});
+}
+
 std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang) {
   if (snapshot.create_failure && gang.count(MemberState::kMissing) > 0) {
     return give_back(snapshot, gang, snapshot.job.status,

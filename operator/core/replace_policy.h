@@ -11,6 +11,11 @@
 
 namespace muster::core {
 
+/// Places without a pod that may not have one (may_have_pod): somebody wrote them into the status,
+/// or spec.worker.max was lowered before the pods were there. The gang would wait for them for
+/// ever.
+std::optional<Plan> decide_beyond_size(const JobSnapshot& snapshot, const GangView& gang);
+
 /// A part of the gang must not hold capacity that the rest cannot get: the cluster's scheduler has
 /// refused a placed pod for words::kUnboundMost, or a pod was refused by the API server.
 std::optional<Plan> decide_give_back(const JobSnapshot& snapshot, const GangView& gang);

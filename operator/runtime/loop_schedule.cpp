@@ -60,7 +60,8 @@ std::vector<core::Assumed> OperatorLoop::assumed_of(const api::ObjectKey& key) c
         pods_.find({key.namespace_name, api::pod_name(job, placement.slot, placement.attempt)});
     // One that has ended holds nothing any more, but the gang may start again in its places.
     // Anybody may make a pod of this name; then the job's own is still to come.
-    if (pod == nullptr || pod->ended() || !core::is_owned(*pod, job)) {
+    const bool is_to_come = pod == nullptr || pod->ended() || !core::is_owned(*pod, job);
+    if (is_to_come && core::may_have_pod(job, placement)) {
       list.push_back({placement.node, api::pod_resources(job.spec.worker)});
     }
   }

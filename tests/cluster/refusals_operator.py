@@ -421,17 +421,36 @@ class Hostile(WithOperator):
             {"phase": "\x1b[2J", "workers": "\n\n", "conditions": [condition("Failed", "Lies", "\x1b[31m" * 100)]},
             {"model": {"sha256": "x" * 64}, "checkpoint": {"path": "/../../etc", "durable": True, "step": 1}},
         ]
-        names = []
+        suspended, started = [], []
         for index, status in enumerate(forged):
             name = self.make(small(f"forged-{index}", {"suspend": True}))
-            names.append(name)
+            suspended.append(name)
             code, answer = self.world.patch(self.world.jobs("team-a", name) + "/status", {"status": {}}, "alice")
             self.assertEqual(code, 403, answer)
-            self.world.made("PATCH", self.world.jobs("team-a", name) + "/status", {"status": status}, content_type=MERGE)
+            self.forge(name, status)
             self.world.patch(self.world.jobs("team-a", name), {"spec": {"suspend": False}}, "alice")
-        self.others_are_undisturbed()
-        self.assertEqual(self.world.pods_of("team-a", names[0]), [])
-        self.others_are_undisturbed()
+            # And once under a gang that has its places, which is not given others before.
+            started.append(self.make(small(f"started-{index}", count=2)))
+            self.world.wait_pods("team-a", started[-1], 2)
+            self.forge(started[-1], status)
+        for _ in range(2):
+            self.others_are_undisturbed()
+            for name in suspended + started:
+                pods = [pod for pod in self.world.pods_of("team-a", name) if "deletionTimestamp" not in pod["metadata"]]
+                self.assertLessEqual(len(pods), 2 if name in started else 1, name)
+        for name in (suspended[0], started[0]):
+            self.world.wait(f"{name} has no pods", lambda of=name: not self.world.pods_of("team-a", of))
+        for name in started[1:3]:
+            # What nobody gave out is taken back, and the gang is placed anew.
+            self.world.wait(f"{name} has its size again", lambda of=name: self.size_of(of) == (2, [0, 1]))
+            self.world.wait_pods("team-a", name, 2)
+
+    def forge(self, name, status):
+        self.world.made("PATCH", self.world.jobs("team-a", name) + "/status", {"status": status}, content_type=MERGE)
+
+    def size_of(self, name):
+        status = self.world.made("GET", self.world.jobs("team-a", name))["status"]
+        return status.get("targetWorkers"), [place["slot"] for place in status.get("placement", [])]
 
     def test_children_that_a_tenant_deletes_are_made_again(self):
         name = self.make(small("children", {"restart": {"backoffSeconds": 0}}))

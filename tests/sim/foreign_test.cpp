@@ -377,3 +377,24 @@ TEST_CASE("whatever somebody changes in what the operator made, nothing of other
     check_meddled(change);
   }
 }
+
+TEST_CASE("a status that somebody else wrote makes no more pods than the job may have") {
+  constexpr int kForged = 100;
+  Meddled meddled(false);
+  World& world = meddled.world;
+  REQUIRE(world.job("j").status.is_true("Running"));
+  Json places = Json::array();
+  for (int slot = 0; slot < kForged; ++slot) {
+    places.push_back({{"slot", slot}, {"attempt", 0}, {"node", "local"}});
+  }
+  REQUIRE(world.user->merge_patch(
+      api::Kind::kTrainingJob, {"default", "j"}, "status",
+      Json{{"status", {{"placement", places}, {"targetWorkers", kForged}}}}));
+  world.create_job("other", kWorkers);
+  meddled.pass(seconds(60));
+  CHECK(world.job("other").status.is_true("Running"));
+  const auto job = world.job("j");
+  CHECK(job.status.is_true("Running"));
+  CHECK(job.status.placement.size() == kWorkers);
+  CHECK(job.status.target_workers == kWorkers);
+}

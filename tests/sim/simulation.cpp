@@ -514,6 +514,10 @@ class Simulation {
     }
     const auto* owner = pod->meta.controller();
     if (owner == nullptr) return "pod " + pod->meta.name + " has no owner";
+    // Nor for places that somebody else wrote into the status.
+    if (pod->slot() >= largest_[owner->uid]) {
+      return "pod " + pod->meta.name + " is beyond spec.worker.max";
+    }
     for (const auto& job : cluster_.jobs()) {
       if (job.meta.uid != owner->uid || cluster_.was_forged(owner->uid)) continue;
       if (pod->attempt() >= job.status.membership_epoch) {
@@ -579,6 +583,8 @@ class Simulation {
         if (key) secrets_.push_back(*key);
       }
       leasts_[job.meta.uid].insert(job.spec.worker.min);
+      int& largest = largest_[job.meta.uid];
+      largest = std::max(largest, job.spec.worker.max);
       check_job(job);
       check_pods(job, pods);
     }
@@ -609,6 +615,7 @@ class Simulation {
         say(who + "a part of a gang has places: " + dump_json(api::status_to_json(status)));
       }
       check_least(job, before);
+      check_most(job);
       check_spare(job);
       check_placement(job, before);
       check_taken_back(job, before);
@@ -644,6 +651,17 @@ class Simulation {
       say("job " + job.meta.name + " has " + std::to_string(now) + " places of at least " +
           std::to_string(least));
     }
+  }
+
+  /// None has more places, a spare's among them, or a larger size than its spec ever allowed.
+  void check_most(const api::TrainingJob& job) {
+    const int most = largest_[job.meta.uid];
+    const auto& places = job.status.placement;
+    const bool is_beyond = std::any_of(places.begin(), places.end(),
+                                       [&](const auto& place) { return place.slot >= most; });
+    if (!is_beyond && job.status.target_workers <= most) return;
+    say("job " + job.meta.name + " is larger than the " + std::to_string(most) +
+        " of its spec.worker.max: " + dump_json(api::status_to_json(job.status)));
   }
 
   /// Beyond its size a gang has one worker at most, and that where nodes are emptied.
@@ -919,6 +937,7 @@ class Simulation {
   bool elects_now_ = false;
   std::set<std::string> jobs_ever_;
   std::map<std::string, std::set<Json>> leasts_;  ///< each min that a job ever had, by uid
+  std::map<std::string, int> largest_;            ///< the largest max, likewise
   std::vector<std::string> secrets_{std::string(kMasterKey)};
   std::uint64_t checked_ = 0;
   std::string wrong_;

@@ -260,12 +260,16 @@ std::string Told::judge_places(const api::TrainingJob& before, const Placements&
   return before.spec.topology_required.empty() ? "" : judge_required(before, fresh, stay, places);
 }
 
-/// Unless a pod of that name is somebody else's.
+/// Unless a pod of that name is somebody else's, or it is beyond what the job may have, where a
+/// place is what its pod makes it.
 bool Told::holds(const api::TrainingJob& job, const api::SlotPlacement& place) const {
   const auto found = objects(Kind::kPod).find(api::pod_name(job, place.slot, place.attempt));
-  if (found == objects(Kind::kPod).end()) return true;
+  const bool is_within_size = place.slot < job.spec.worker.max;
+  if (found == objects(Kind::kPod).end()) return is_within_size;
   const auto pod = api::parse_pod(found->second);
-  return pod && pod->meta.controller() != nullptr && pod->meta.controller()->uid == job.meta.uid;
+  const bool is_its_own =
+      pod && pod->meta.controller() != nullptr && pod->meta.controller()->uid == job.meta.uid;
+  return is_its_own && (is_within_size || !pod->ended());
 }
 
 /// A place is its job's from the moment in which its status says so until it says so no more,

@@ -176,6 +176,13 @@ TEST_CASE("a gang that Kueue has let go is not asked to shrink") {
   CHECK(core::shrinks_to(job.snapshot()) == 0);
 }
 
+TEST_CASE("a size that nobody was admitted with asks for no workers beyond spec.worker.max") {
+  auto job = training(2);
+  job.edit().job.status.kueue_queue = "team";
+  job.edit().job.status.target_workers = 77;
+  CHECK(wanted(job) == std::vector<int>{2, 3, 4, 5, 6, 7});
+}
+
 TEST_CASE("an elastic job in a queue of Kueue starts with all of its workers or not at all") {
   api::TrainingJob job;
   job.spec.worker.count = 4;

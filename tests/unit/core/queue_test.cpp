@@ -67,6 +67,26 @@ TEST_CASE("pods whose job is gone hold the quota of the queue that they name, wh
   CHECK(amounts_of(holders[0].per_worker).at("cpu") == 700);
 }
 
+TEST_CASE("places beyond spec.worker.max hold nothing of a queue, unless they have a pod") {
+  api::TrainingJob job;
+  job.meta.name = "j";
+  job.meta.uid = "u-j";
+  job.spec.worker.count = job.spec.worker.max = 2;
+  for (int slot = 0; slot < 9; ++slot) job.status.placement.push_back({slot, 0, "n", ""});
+  api::Pod pod;
+  pod.meta.name = api::pod_name(job, 8, 0);
+  std::vector<const api::Pod*> pods;
+  const auto slots = [&] {
+    const auto holder = holder_of(job, {"research", 0, {}}, job.status.placement, pods, {});
+    REQUIRE(holder);
+    CHECK(holder->leaving.empty());
+    return holder->slots.size();
+  };
+  CHECK(slots() == 2);
+  pods.push_back(&pod);
+  CHECK(slots() == 3);
+}
+
 TEST_CASE("the higher priority of a queue comes first, however young") {
   QueueWorld world;
   world.queues = {make_queue("research", 2)};

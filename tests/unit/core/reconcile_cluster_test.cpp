@@ -2,9 +2,12 @@
 // away, sizes that change, statuses that somebody else wrote.
 #include <doctest/doctest.h>
 
+#include <climits>
+
 #include "common/contract.h"
 #include "operator/core/words.h"
 #include "tests/unit/core/builders.h"
+#include "tests/unit/core/elastic_gang.h"
 
 using namespace muster;
 using test::apply;
@@ -784,6 +787,52 @@ TEST_CASE("a status that was wiped out is taken up after the pods that are there
   apply(job.edit(), plan);
   CHECK(job.plan().actions.size() == 4);  // all are leftovers
   CHECK(words_of(job.plan())[0].starts_with("delete"));
+}
+
+TEST_CASE("places beyond spec.worker.max, whoever wrote them, are given back without a pod") {
+  auto job = make_job("j").workers(2).placed();
+  auto& status = job.edit().job.status;
+  status.target_workers = 4096;
+  for (int slot = 2; slot < 4096; ++slot) status.placement.push_back({slot, 0, "n", ""});
+  const auto plan = job.plan();
+  CHECK(words_of(plan) == Words{"status", "event GangWaiting"});
+  CHECK(plan.pass == core::Pass::kDecision);
+  CHECK(status_of(plan).placement.empty());
+  apply(job.edit(), plan);
+  apply(job.edit(), job.fits_on("n").plan());
+  const std::string stem = api::service_name(job.snapshot().job);
+  CHECK(words_of(job.plan()) ==
+        Words{"service", "create " + stem + "-0-1", "create " + stem + "-1-1"});
+}
+
+TEST_CASE("a gang that is larger than its new spec.worker.max keeps the pods that it has") {
+  auto job = make_job("j").workers(4).all_running();
+  apply(job.edit(), job.plan());
+  job.workers(2);
+  const auto plan = job.plan();
+  CHECK(plan.pass != core::Pass::kDecision);
+  for (const auto& word : words_of(plan)) CHECK_FALSE(word.starts_with("delete"));
+}
+
+TEST_CASE("those who train are joined by nobody beyond spec.worker.max, whoever asks for it") {
+  auto job = test::training(2);
+  auto& status = job.edit().job.status;
+  status.placement.push_back({8, 0, "n", ""});
+  SUBCASE("it goes with the next decision") {
+    status.target_workers = 77;
+    CHECK(test::placement_of(status_of(job.plan())) == "0/0@n* 1/0@n*");
+  }
+  SUBCASE("where nobody can be sent away, no pod is made for it meanwhile") {
+    test::end_pod(job, 0, 137);
+    job.edit().job.spec.worker.count = 1;
+    for (const auto& word : words_of(job.plan())) CHECK_FALSE(word.starts_with("create"));
+  }
+  SUBCASE("a count of replacements that is as high as it can be stays so") {
+    status.replacements = INT_MAX;
+    test::end_pod(job, 0, 137);
+    test::answer(job, "n");
+    CHECK(status_of(job.plan()).replacements == INT_MAX);
+  }
 }
 
 TEST_CASE("pods are known by their names, whatever their labels say") {

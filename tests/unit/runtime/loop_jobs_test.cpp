@@ -72,6 +72,20 @@ TEST_CASE("the room of a worker that has ended stays its gang's until the gang h
   for (const std::string& nodes : fixture.planned.places_of("b")) CHECK(nodes.empty());
 }
 
+TEST_CASE("places beyond spec.worker.max take no room from others") {
+  JobsFixture fixture;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
+  Json status{{"membershipEpoch", 1}, {"targetWorkers", 50}, {"placement", Json::array()}};
+  for (int slot = 1; slot < 50; ++slot) {
+    status["placement"].push_back({{"slot", slot}, {"attempt", 0}, {"node", "n"}});
+  }
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, {JobsFixture::job("a", "1", "1", dump_json(status)),
+                                         JobsFixture::job("b", "1", "1")});
+  loop.step();
+  CHECK(fixture.planned.places_of("b") == std::vector<std::string>{"n"});
+}
+
 TEST_CASE("a gang that node after node refuses comes to every node in the end") {
   JobsFixture fixture;
   runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, fixture.planned));
