@@ -32,6 +32,13 @@ struct CreateService {
   bool operator==(const CreateService&) const = default;
 };
 
+/// Looks whether the Service of a gang that lives is there, and makes it where it is gone. What has
+/// its name and is somebody else's stays.
+struct KeepService {
+  api::Service service;
+  bool operator==(const KeepService&) const = default;
+};
+
 /// With its Workload. One that is there already is the gang's own: its name says of which start it
 /// is.
 struct CreatePodGroup {
@@ -84,9 +91,9 @@ struct DeleteJob {
   bool operator==(const DeleteJob&) const = default;
 };
 
-using Action =
-    std::variant<CreatePod, DeletePod, CreateService, CreatePodGroup, SetDisruptionBudget,
-                 RemoveDisruptionBudget, PatchStatus, PatchQueueStatus, EmitEvent, DeleteJob>;
+using Action = std::variant<CreatePod, DeletePod, CreateService, KeepService, CreatePodGroup,
+                            SetDisruptionBudget, RemoveDisruptionBudget, PatchStatus,
+                            PatchQueueStatus, EmitEvent, DeleteJob>;
 
 /// What a plan's status write is: a decision is written alone, before anything that follows from
 /// it; observations come last; progress is an observation under a budget of its own.

@@ -814,6 +814,18 @@ void set_budget(Plan& plan, const JobSnapshot& snapshot) {
   plan.reason = "disruption budget";
 }
 
+/// By its Service the workers of a user's own program find each other, also those that come to look
+/// long after the start.
+void keep_service(Plan& plan, const JobSnapshot& snapshot, const GangView& gang) {
+  const api::TrainingJob& job = snapshot.job;
+  const bool is_over = job.meta.deletion_time || job.status.finished() || job.spec.suspend;
+  const bool is_ours = job.spec.managed_by == contract::kManagedBy && !job.spec.training;
+  const bool lives = gang.count(MemberState::kRunning) + gang.count(MemberState::kPending) > 0;
+  if (!snapshot.service_is_doubted || is_over || !is_ours || !lives) return;
+  plan.actions.push_back(KeepService{api::make_service(job)});
+  plan.reason = "looking after the Service";
+}
+
 }  // namespace
 
 Plan reconcile(const JobSnapshot& snapshot) {
@@ -831,6 +843,7 @@ Plan reconcile(const JobSnapshot& snapshot) {
     }
   }
   if (plan.empty()) set_budget(plan, snapshot);
+  if (plan.empty()) keep_service(plan, snapshot, gang);
   return plan;
 }
 

@@ -79,6 +79,9 @@ struct JobSnapshot {
   /// `budget_failed`: that could not be done a moment ago. Hints as well.
   std::optional<int> budget;
   bool budget_failed = false;
+  /// Whether the gang's Service was not looked at for long: nobody watches Services, and others may
+  /// delete it. A hint of the loop.
+  bool service_is_doubted = false;
   /// How long each of lasting_facts() has been so, by a clock that never leaps; absent: it is new.
   /// Hints: a fresh operator counts anew, but for what objects tell.
   std::map<std::string, seconds> lasted;

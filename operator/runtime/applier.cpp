@@ -56,6 +56,19 @@ class Run {
     if (status) done_.created.push_back(action.service.meta.name);
     return status;
   }
+  Status operator()(const core::KeepService& action) {
+    constexpr auto kKind = api::Kind::kService;
+    const api::ObjectMeta& meta = action.service.meta;
+    const auto there = client_.get(kKind, meta.key());
+    if (there) return {};
+    if (there.error().code() != ErrorCode::kNotFound) {
+      return there.error().with("read Service " + meta.key().text());
+    }
+    log_warning("a gang's Service was gone, and is made again", {{"job", work_.key.text()}});
+    const Status made = client_.add(kKind, meta.namespace_name, api::to_json(action.service));
+    if (made || made.error().code() == ErrorCode::kAlreadyExists) return {};
+    return made.error().with("create Service " + meta.key().text());
+  }
   Status operator()(const core::CreatePodGroup& action) {
     const Status status = create_group(action.group);
     if (status) done_.created.push_back(action.group.meta.name);

@@ -84,6 +84,13 @@ std::string name_of_deed(const core::Action& action) {
   return remove != nullptr ? remove->uid : "";
 }
 
+/// It is done alone, and mostly finds that all is well.
+bool looks_after_service(const core::Plan& plan) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(), [](const auto& action) {
+    return std::holds_alternative<core::KeepService>(action);
+  });
+}
+
 /// The job a pod says it belongs to.
 std::optional<api::ObjectKey> job_of(const api::Pod& pod) {
   if (!pod.is_of_job()) return std::nullopt;
@@ -592,6 +599,8 @@ OperatorLoop::Memory& OperatorLoop::memory_of(const JobRecord& record) {
     if (memory.decided_places) outdate(record.meta.key());
     memory = Memory{};
     memory.uid = record.meta.uid;
+    // A new leader has other things to do than to ask for every Service there is.
+    memory.service_due = now_ + options_.resync;
   }
   return memory;
 }
@@ -648,6 +657,7 @@ core::JobSnapshot OperatorLoop::snapshot_of(const JobRecord& record, const Memor
       memory.budget.value_or(0) > 0 && now_ - memory.budget_seen_at >= options_.resync;
   snapshot.budget = is_doubted ? core::kBudgetUnsure : memory.budget;
   snapshot.budget_failed = now_ < memory.budget_retry_at;
+  snapshot.service_is_doubted = now_ >= memory.service_due;
   snapshot.kueue_says = kueue_book_.says(record.job);
   snapshot.gone_queue = "";  // Where no queues are in force a job is in none.
   if (options_.sees_queues) {
@@ -864,6 +874,7 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   }
   memory.telling = std::exchange(memory.changes, {});
   memory.telling_untold = snapshot.changes_untold;
+  if (looks_after_service(plan)) memory.service_due = now_ + options_.resync;
   hand_over(*record, std::move(plan), memory);
 }
 
@@ -921,7 +932,7 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
     memory.preempts_from = {};
     memory.create_delayed_since.reset();
   }
-  if (plan.pass != core::Pass::kProgress) {
+  if (plan.pass != core::Pass::kProgress && !looks_after_service(plan)) {
     log_info("a plan", {{"job", key.text()},
                         {"reason", plan.reason},
                         {"actions", static_cast<std::int64_t>(plan.actions.size())}});

@@ -112,6 +112,7 @@ class OperatorLoop {
     std::optional<Status> pods_verdict;
     std::int64_t pods_verdict_of = -1;
     MonoTime budget_retry_at{};  ///< not tried again before, after it failed
+    MonoTime service_due{};      ///< the Service is looked after from then on
     std::optional<Unseen> unseen;
     /// Pods and services created and pods deleted a moment ago, which the store may not show yet,
     /// or that may not be deleted, and when it may be done again.

@@ -508,6 +508,23 @@ class Hostile(WithOperator):
 class BrokenWorld(WithOperator):
     flags = ("--resync-period=2s",)
 
+    def test_a_service_that_a_tenant_deletes_under_a_gang_is_made_again(self):
+        name = self.make(small("served", count=2))
+        pods = self.world.wait_pods("team-a", name, 2)
+        for pod in pods:
+            self.world.run_pod(pod)
+        self.world.wait_condition("team-a", name, "Running", "True")
+        path = f"/api/v1/namespaces/team-a/services/{pods[0]['spec']['subdomain']}"
+        uid = self.world.made("GET", path)["metadata"]["uid"]
+        self.world.made("DELETE", path, user="alice")
+
+        def there_again():
+            code, found = self.world.call("GET", path)
+            return code == 200 and found["metadata"]["uid"] != uid
+        self.world.wait("the Service is there again", there_again)
+        self.assertEqual({pod["metadata"]["uid"] for pod in self.world.pods_of("team-a", name)},
+                         {pod["metadata"]["uid"] for pod in pods})
+
     def test_a_quota_that_denies_half_a_gang(self):
         quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
         self.world.made("POST", "/api/v1/namespaces/team-a/resourcequotas", quota)

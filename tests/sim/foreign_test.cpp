@@ -398,3 +398,33 @@ TEST_CASE("a status that somebody else wrote makes no more pods than the job may
   CHECK(job.status.placement.size() == kWorkers);
   CHECK(job.status.target_workers == kWorkers);
 }
+
+TEST_CASE("a Service that somebody deletes under its gang is made again, and nothing else is") {
+  Meddled meddled(false);
+  World& world = meddled.world;
+  REQUIRE(world.job("j").status.is_true("Running"));
+  const auto uids = [&] {
+    std::vector<std::string> all;
+    for (const auto& pod : world.pods()) all.push_back(pod.meta.uid);
+    return all;
+  };
+  const auto pods = uids();
+  const auto version = world.job("j").meta.resource_version;
+  const auto services = meddled.children(api::Kind::kService);
+  REQUIRE(services.size() == 1);
+  const api::ObjectKey key{"default", services[0]["metadata"]["name"]};
+  REQUIRE(world.user->remove(api::Kind::kService, key, {}).has_value());
+  meddled.pass(seconds(605));  // two resyncs
+  const auto again = world.user->get(api::Kind::kService, key);
+  REQUIRE(again);
+  CHECK((*again)["spec"] == services[0]["spec"]);
+  // By whichever leader.
+  world.restart_operator();
+  REQUIRE(world.user->remove(api::Kind::kService, key, {}).has_value());
+  meddled.pass(seconds(605));
+  CHECK(world.user->get(api::Kind::kService, key).has_value());
+  meddled.pass(seconds(3600));
+  CHECK(world.server.request_counts()["create services"] == 3);
+  CHECK(world.job("j").meta.resource_version == version);
+  CHECK(uids() == pods);
+}

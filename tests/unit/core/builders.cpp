@@ -41,6 +41,7 @@ std::vector<std::string> words_of(const core::Plan& plan) {
         Overload{[](const core::CreatePod& a) { return "create " + a.pod.meta.name; },
                  [](const core::DeletePod& a) { return "delete " + a.uid; },
                  [](const core::CreateService&) { return std::string("service"); },
+                 [](const core::KeepService&) { return std::string("keep service"); },
                  [](const core::CreatePodGroup& a) {
                    return "group of " + std::to_string(a.group.min_count);
                  },
@@ -78,6 +79,8 @@ void apply(core::JobSnapshot& snapshot, const core::Plan& plan) {
       merge_status(snapshot, *patch);
     } else if (const auto* budget = std::get_if<core::SetDisruptionBudget>(&action)) {
       snapshot.budget = budget->budget.min_available;
+    } else if (std::holds_alternative<core::KeepService>(action)) {
+      snapshot.service_is_doubted = false;
     } else if (std::holds_alternative<core::RemoveDisruptionBudget>(action)) {
       snapshot.budget = 0;
     } else if (std::holds_alternative<core::DeleteJob>(action)) {

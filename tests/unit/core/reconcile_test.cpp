@@ -67,6 +67,22 @@ TEST_CASE("pods follow only from a stored placement, all of them, after the Serv
   CHECK(words_of(engine.plan()) == Words{"create " + stem + "-0-0"});
 }
 
+TEST_CASE("the Service of a gang that lives is looked after, once nothing else is to be done") {
+  auto job = make_job("j").workers(2).all_running();
+  job.edit().service_is_doubted = true;
+  CHECK(words_of(job.plan()) == Words{"status"});
+  apply(job.edit(), job.plan());
+  CHECK(words_of(job.plan()) == Words{"keep service"});
+  SUBCASE("one that has none") { job.engine(); }
+  SUBCASE("of a job that is being deleted") { job.edit().job.meta.deletion_time = kNow; }
+  SUBCASE("without pods") {
+    job.edit().job.status.placement.clear();
+    job.edit().pods.clear();
+  }
+  SUBCASE("a moment ago") { apply(job.edit(), job.plan()); }
+  for (const auto& word : words_of(job.plan())) CHECK(word != "keep service");
+}
+
 TEST_CASE("where the cluster has pod groups the gang's is there before its pods, once a start") {
   const auto pods_of = [](core::JobSnapshot snapshot) {
     snapshot.job.status.start_attempt = 0;

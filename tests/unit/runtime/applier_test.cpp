@@ -689,6 +689,27 @@ TEST_CASE_FIXTURE(Fixture, "news that comes again is counted on the event that t
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "a gang's Service is made where it is gone, and else only asked for") {
+  const core::KeepService keep{api::make_service(job)};
+  const api::ObjectKey key = keep.service.meta.key();
+  const auto made = [this] { return server.request_counts()["create services"]; };
+  CHECK(run({keep}).status.has_value());
+  const auto first = client->get(api::Kind::kService, key);
+  REQUIRE(first.has_value());
+  CHECK(run({keep}).status.has_value());
+  CHECK(made() == 1);
+  REQUIRE(client->remove(api::Kind::kService, key, {}).has_value());
+  CHECK(run({keep}).status.has_value());
+  CHECK(made() == 2);
+  // Whoever cannot be asked may have it.
+  Broken broken({503, "", {}});
+  core::Plan plan;
+  plan.actions = {keep};
+  CHECK_FALSE(
+      apply(*kube::make_rest_client(broken), {job.meta.key(), job.meta.uid, plan, "me"}, stopping)
+          .status.has_value());
+}
+
 TEST_CASE_FIXTURE(Fixture, "an event that cannot be written stops nothing") {
   api::Event event;
   event.meta.name = "Not A Name";
