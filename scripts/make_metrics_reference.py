@@ -34,7 +34,8 @@ alerts: `charts/muster/rules`, each with a page in [runbooks](../runbooks).
 
 Of the names that stock dashboards of controllers ask for, three are not there, because what they count cannot happen, and
 a zero that never moves would say that somebody looked. A panic (`controller_runtime_reconcile_panics_total`): a broken
-invariant ends the process, and Kubernetes counts its restarts. A reconcile that takes too long
+invariant ends the process, and Kubernetes counts its restarts; what a library throws at one job is an error of that job's, and is
+counted as one. A reconcile that takes too long
 (`controller_runtime_reconcile_timeouts_total`): a look at a job waits for nobody, and every exchange with the API server
 has a deadline, whose passing is an error. A terminal error (`controller_runtime_terminal_reconcile_errors_total`):
 whatever the API server refuses is tried again, ever more rarely; a spec that cannot be used is no error of the operator's

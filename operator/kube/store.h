@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/caught.h"
 #include "operator/api/object_meta.h"
 #include "operator/api/object_meta_json.h"
 #include "operator/kube/watcher.h"
@@ -39,7 +40,8 @@ class Store {
     }
     if (event.type == Type::kInitDone) return swap();
     if (event.type == Type::kDelete) return forget_object(event.object);
-    auto object = parse_(event.object);
+    // A library may throw at what nobody has thought of: then this object alone cannot be read.
+    auto object = run_apart([&] { return parse_(event.object); });
     if (!object) return skip(event, object.error());
     const api::ObjectKey key = object->meta.key();
     unreadable_.erase(key);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/caught.h"
 #include "common/contract.h"
 #include "common/log.h"
 #include "operator/core/words.h"
@@ -135,8 +136,11 @@ class Run {
     if (!work_.reporting_instance.empty()) {
       object["reportingInstance"] = work_.reporting_instance;
     }
-    Status made = client_.add(api::Kind::kEvent, event.meta.namespace_name, object);
-    if (!made && made.error().code() == ErrorCode::kAlreadyExists) made = count_again(event);
+    const Status made = run_apart([&] {
+      const Status told = client_.add(api::Kind::kEvent, event.meta.namespace_name, object);
+      const bool is_there = !told && told.error().code() == ErrorCode::kAlreadyExists;
+      return is_there ? count_again(event) : told;
+    });
     // Harmless: an event is news about what status says anyway.
     if (!made) {
       log_warning(
@@ -442,7 +446,8 @@ ApplyDone apply(kube::ApiClient& client, const Work& work, const std::atomic<boo
       run.fail(Error(ErrorCode::kAborted, "the operator is stopping"), false);
       break;
     }
-    Status status = std::visit(run, action);
+    // What a library throws is this job's alone, and what was asked for may have been done.
+    Status status = run_apart([&] { return std::visit(run, action); });
     if (status) continue;
     // A policy may refuse it for good. Nothing behind it in a plan rests on it: what needs a pod's
     // place is planned once that pod has been seen to be gone.

@@ -197,7 +197,7 @@ MonoTime OperatorLoop::step() {
   // Looking at jobs tells who waits; the verdicts then are looked at in turn.
   for (int round = 0; round < kScheduleRounds; ++round) {
     if (schedule_is_old_ && schedule_from_ <= options_.clock->mono_now()) run_schedule();
-    while (const auto key = queue_.pop(now_)) look_at(*key);
+    while (const auto key = queue_.pop(now_)) look_apart_at(*key);
     if (!schedule_is_old_) break;
   }
   if (const auto due = queue_book_.due(); due && *due <= now_) write_queues();

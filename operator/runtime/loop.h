@@ -147,6 +147,7 @@ class OperatorLoop {
   void outdate(const api::ObjectKey& job);
 
   void look_at(const api::ObjectKey& key);
+  void look_apart_at(const api::ObjectKey& key);
   void forget(const api::ObjectKey& key);
   Memory& memory_of(const JobRecord& record);
   bool is_unseen(const JobRecord& record, Memory& memory);

@@ -120,7 +120,7 @@ void OperatorLoop::drop_decided_places(const ApplyDone& done, Memory& memory) co
   const bool had_places = memory.decided_places && !memory.decided_places->empty();
   const ErrorCode code = done.status.error().code();
   const bool is_unknown = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable ||
-                          code == ErrorCode::kAborted;
+                          code == ErrorCode::kAborted || code == ErrorCode::kInternal;
   const JobRecord* record = jobs_.find(done.key);
   if (had_places && is_unknown && record != nullptr) {
     memory.doubted = Unseen{record->meta.resource_version, now_};

@@ -62,6 +62,14 @@ BREAKAGES = [
              "test_core"),
     Breakage("a gang's Service is never doubted", LOOP, "  snapshot.service_is_doubted = now_ >= memory.service_due;\n", "", "test_sim"),
     Breakage("a Service that is there is made once more at each look", APPLIER, "    if (there) return {};\n", "", "test_runtime"),
+    # Exceptions of libraries
+    Breakage("what is thrown while one job is looked at ends the operator", LOOP, "look_apart_at(*key);", "look_at(*key);", "test_sim"),
+    Breakage("what is thrown while one job's plan is carried out ends the operator", APPLIER,
+             "run_apart([&] { return std::visit(run, action); });", "std::visit(run, action);", "test_sim"),
+    Breakage("what is thrown at one object ends the operator", STORE, "run_apart([&] { return parse_(event.object); });",
+             "parse_(event.object);", "test_kube"),
+    Breakage("exhausted memory is taken for the trouble of one job", "common/caught.h",
+             "  } catch (const std::bad_alloc&) {\n    throw;\n", "", "test_common"),
     # The master key, and the one before
     Breakage("a gang's key is made of the newest master key", LOOP,
              "= key_of(options_.master_keys, job.status.key_id);", "= options_.master_keys.current;", "test_runtime"),

@@ -1,6 +1,11 @@
 // One job that fails in whatever way is nobody else's trouble.
 #include <doctest/doctest.h>
 
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
 #include "tests/sim/world.h"
 #include "tests/test_main.h"
 
@@ -20,8 +25,9 @@ class Against final : public kube::HttpTransport {
   Result<kube::HttpResponse> send(const kube::HttpRequest& request) override {
     const bool is_it = request.path.find(kPoor) != std::string::npos ||
                        request.body.find(kPoor) != std::string::npos;
-    if (request.method == "GET" || !is_it || !answer) return real_.send(request);
+    if (request.method == "GET" || !is_it || !(answer || throws)) return real_.send(request);
     ++refused;
+    if (throws) throw std::out_of_range("map::at");
     return *answer;
   }
   Result<Stream> open_stream(const kube::HttpRequest& request) override {
@@ -29,6 +35,7 @@ class Against final : public kube::HttpTransport {
   }
 
   std::optional<Result<kube::HttpResponse>> answer;
+  bool throws = false;  ///< as a library does at what nobody has thought of
   int refused = 0;
 
  private:
@@ -45,12 +52,22 @@ void check_others(World& world, const char* condition) {
   }
 }
 
+/// While one fails for long, others come and live their whole lives.
+void check_all_live(World& world) {
+  for (int i = 0; i < kOthers; ++i) world.create_job(other(i), 1);
+  check_others(world, "Admitted");
+  world.run_all_pods();
+  check_others(world, "Running");
+  for (const auto& pod : world.pods()) world.end_pod(pod.meta.name, 0);
+  check_others(world, "Complete");
+}
+
 }  // namespace
 
 TEST_CASE("however the writes of one job fail, no other job waits a second for it") {
   struct Row {
     const char* name;
-    Result<kube::HttpResponse> answer;
+    std::optional<Result<kube::HttpResponse>> answer;  ///< none: an exception
   };
   const Json quota{{"kind", "Status"},
                    {"reason", "Forbidden"},
@@ -63,7 +80,8 @@ TEST_CASE("however the writes of one job fail, no other job waits a second for i
                       {"slow down", kube::HttpResponse{429, "", seconds(300)}},
                       {"broken", kube::HttpResponse{500, "", std::nullopt}},
                       {"away", Error(ErrorCode::kUnavailable, "connection refused")},
-                      {"lost", Error(ErrorCode::kDeadlineExceeded, "the reply was lost")}};
+                      {"lost", Error(ErrorCode::kDeadlineExceeded, "the reply was lost")},
+                      {"thrown", std::nullopt}};
   for (const Row& row : rows) {
     CAPTURE(row.name);
     Against* against = nullptr;
@@ -74,20 +92,40 @@ TEST_CASE("however the writes of one job fail, no other job waits a second for i
     });
     world.add_node("local", 2 * kOthers);
     against->answer = row.answer;
+    against->throws = !row.answer;
     world.create_job(kPoor, 1);
     // Long enough that its own back-off is at the most.
     world.pass(seconds(200));
     CHECK(against->refused > 0);
-    for (int i = 0; i < kOthers; ++i) world.create_job(other(i), 1);
-    check_others(world, "Admitted");
-    world.run_all_pods();
-    check_others(world, "Running");
-    for (const auto& pod : world.pods()) world.end_pod(pod.meta.name, 0);
-    check_others(world, "Complete");
+    check_all_live(world);
     CHECK(world.job(kPoor).status.replicas == 0);
     // And it is not given up.
     against->answer.reset();
+    against->throws = false;
     world.pass(seconds(400));
     CHECK(world.job(kPoor).status.placement.size() == 1);
   }
+}
+
+TEST_CASE("a job at which a library throws is tried again ever more rarely, and no other waits") {
+  World world(test::seed());
+  world.add_node("local", 2 * kOthers);
+  int thrown = 0;
+  world.op->executor.on_decided = [&](const runtime::Work& work) {
+    if (work.key.name != kPoor) return;
+    ++thrown;
+    throw std::out_of_range("map::at");
+  };
+  world.create_job(kPoor, 1);
+  world.pass(seconds(200));
+  const int before = thrown;
+  CHECK(before > 0);
+  check_all_live(world);
+  world.pass(seconds(600));
+  // At the most a minute, and half of that at the least.
+  CHECK(thrown - before <= 25);
+  CHECK(thrown - before >= 9);
+  world.op->executor.on_decided = nullptr;
+  world.pass(seconds(61));
+  CHECK(world.job(kPoor).status.placement.size() == 1);
 }

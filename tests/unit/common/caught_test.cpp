@@ -39,3 +39,15 @@ TEST_CASE("an exception becomes an error that says what is lacking") {
   CHECK(other.message() == "no thread");
   CHECK(error_of(7).exit_code() == contract::exit_code::kInternal);
 }
+
+TEST_CASE(
+    "an exception in what is done for one of many is that one's error, unless memory is out") {
+  const auto broken = []() -> Result<int> { throw std::out_of_range("map::at"); };
+  const Result<int> thrown = run_apart(broken);
+  REQUIRE_FALSE(thrown.has_value());
+  CHECK(thrown.error().code() == ErrorCode::kInternal);
+  CHECK(thrown.error().message() == "an exception: map::at");
+  CHECK(run_apart([]() -> Result<int> { return 7; }).value() == 7);
+  CHECK_FALSE(run_apart([]() -> Status { throw 7; }).has_value());
+  CHECK_THROWS_AS((void)run_apart([]() -> Status { throw std::bad_alloc(); }), std::bad_alloc);
+}

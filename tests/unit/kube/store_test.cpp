@@ -207,6 +207,23 @@ std::map<api::ObjectKey, std::string> versions_in(const Store<Thing>& store) {
 
 }  // namespace
 
+TEST_CASE(
+    "an object at which a library throws is one that cannot be read, and no other's trouble") {
+  Store<Thing> store([](const Json& json) {
+    // Of no number: what nlohmann/json throws.
+    if (json.contains("poison")) (void)json["poison"].get<int>();
+    return parse_thing(json);
+  });
+  Json poison = thing("a", "1");
+  poison["poison"] = "x";
+  CHECK(store.apply({Type::kApply, poison}).empty());
+  CHECK(store.apply({Type::kApply, thing("b", "2")}) == Keys{{"ns", "b"}});
+  const auto unreadable = store.take_news_of_unreadable();
+  REQUIRE(unreadable.size() == 1);
+  CHECK(unreadable[0].first == api::ObjectKey{"ns", "a"});
+  CHECK(unreadable[0].second.starts_with("an exception: "));
+}
+
 TEST_CASE("a store tells which objects appeared, changed or vanished") {
   Store<Thing> store(parse_thing);
   CHECK_FALSE(store.synced());
