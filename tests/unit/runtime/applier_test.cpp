@@ -490,12 +490,15 @@ TEST_CASE_FIXTURE(Fixture, "a pod in its node's network is asked for where its n
   CHECK(has_pod(0));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a pod is deleted only under its uid") {
+TEST_CASE_FIXTURE(Fixture, "a pod is deleted only under its uid, whatever its version is by now") {
   REQUIRE(run({create_pod(0)}).status.has_value());
   const api::ObjectKey key{"default", api::pod_name(job, 0, 0)};
   CHECK(run({core::DeletePod{key, "another"}}).status.has_value());
   CHECK(has_pod(0));
   const auto uid = (*client->get(api::Kind::kPod, key))["metadata"]["uid"].get<std::string>();
+  // Somebody writes it between the decision and the request.
+  const Json label{{"metadata", {{"labels", {{"example.com/seen", "yes"}}}}}};
+  REQUIRE(client->merge_patch(api::Kind::kPod, key, "", label).has_value());
   CHECK(run({core::DeletePod{key, uid}}).status.has_value());
   CHECK_FALSE(has_pod(0));
   CHECK(run({core::DeletePod{key, uid}}).status.has_value());
