@@ -62,6 +62,14 @@ BREAKAGES = [
              "test_core"),
     Breakage("a gang's Service is never doubted", LOOP, "  snapshot.service_is_doubted = now_ >= memory.service_due;\n", "", "test_sim"),
     Breakage("a Service that is there is made once more at each look", APPLIER, "    if (there) return {};\n", "", "test_runtime"),
+    # What the simulation of operators looks at by itself
+    Breakage("a gang grows beyond spec.worker.max", "operator/core/elastic.cpp",
+             "std::max(with_spare, most_workers(snapshot.job)));", "std::max(with_spare, most_workers(snapshot.job)) + 1);", "sim_seeds"),
+    Breakage("that a gang runs is said three seconds later", LOOP, "  queue_.add(job);\n  outdate(job);\n",
+             "  queue_.add_at(job, now_ + seconds(3));\n  outdate(job);\n", "sim_seeds"),
+    Breakage("the metrics of a job of no queue show the master key", LOOP,
+             "queue_book_.has(queue) ? std::string_view(queue) : std::string_view());",
+             "std::string_view(queue_book_.has(queue) ? queue : options_.master_keys.current));", "sim_seeds"),
     # Exceptions of libraries
     Breakage("what is thrown while one job is looked at ends the operator", LOOP, "look_apart_at(*key);", "look_at(*key);", "test_sim"),
     Breakage("what is thrown while one job's plan is carried out ends the operator", APPLIER,

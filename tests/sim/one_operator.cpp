@@ -52,6 +52,7 @@ OneOperator::OneOperator(const Clock& clock, kube::HttpTransport& transport, std
   options.pods.pod_groups = sees.pod_groups;
   options.is_leader = sees.is_leader;
   options.prices = sees.prices;
+  options.metrics = sees.metrics;
   options.seed = seed;
   loop = std::make_unique<runtime::OperatorLoop>(std::move(options));
 }

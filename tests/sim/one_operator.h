@@ -64,6 +64,7 @@ struct OneOperatorOptions {
   bool is_leader = true;
   /// Sees what its watches bring, before the loop does.
   std::function<void(const runtime::WatchBatch&)> on_told{};
+  runtime::Metrics* metrics = nullptr;  ///< outlives it; nullptr: nobody counts
 };
 
 /// The parts of an operator that end with it; a new one starts from the API server alone.

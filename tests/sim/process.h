@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "operator/kube/transport_guards.h"
+#include "operator/runtime/metrics.h"
 #include "tests/sim/electing.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/one_operator.h"
@@ -22,13 +23,15 @@ struct Manner {
       : elects(seed % 7 < 2),
         has_right_clocks(elects && seed % 2 == 0),
         has_groups(seed % 5 < 2),
-        sees_kueue(seed % 11 < 3) {}
+        sees_kueue(seed % 11 < 3),
+        has_metrics(seed % 8 == 1) {}
   /// They elect who leads; elsewhere all think that they do, the worst that any Lease can give.
   bool elects;
   /// All clocks run as fast, and nobody takes the Lease from its holder: never do two lead.
   bool has_right_clocks;
   bool has_groups;  ///< the cluster serves PodGroups
   bool sees_kueue;
+  bool has_metrics;  ///< each operator counts, which takes its time
   bool sees_topologies = false;
 };
 
@@ -69,12 +72,16 @@ struct Process {
                                : nullptr),
         fenced(electing ? kube::make_fenced_transport(transport, *electing, clock) : nullptr),
         told(judged),
+        metrics(manner.has_metrics ? std::make_unique<runtime::Metrics>(runtime::MetricsOptions{
+                                         .clock = &clock, .version = "simulated"})
+                                   : nullptr),
         op(clock, fenced ? *fenced : transport, seed,
            {.sees_topologies = manner.sees_topologies,
             .sees_kueue = manner.sees_kueue,
             .pod_groups = manner.has_groups ? std::optional(api::Kind::kPodGroup) : std::nullopt,
             .is_leader = !manner.elects,
-            .on_told = [this](const runtime::WatchBatch& batch) { told.take(batch); }}) {
+            .on_told = [this](const runtime::WatchBatch& batch) { told.take(batch); },
+            .metrics = metrics.get()}) {
     op.executor.on_decided = [this, &faults](const runtime::Work& work) {
       std::string wrong = told.judge(work);
       if (faults.wrong.empty()) faults.wrong = std::move(wrong);
@@ -87,6 +94,7 @@ struct Process {
   std::unique_ptr<Electing> electing;           ///< none: it leads from its birth
   std::unique_ptr<kube::HttpTransport> fenced;  ///< before `transport`, where it elects
   Told told;                                    ///< before the operator, which fills it
+  std::unique_ptr<runtime::Metrics> metrics;    ///< likewise
   OneOperator op;
 };
 

@@ -61,6 +61,7 @@ struct Totals {
     elastic["worlds that elected"] += result.elected > 0 ? 1 : 0;
     two_led += result.elected > 1 ? 1 : 0;
     elastic["nodes lost under workers"] += result.lost;
+    elastic["said to run in time"] += result.shown;
     if (!result.wrong.empty()) wrong[seed] = result.wrong;
   }
 };

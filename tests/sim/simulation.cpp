@@ -1,6 +1,7 @@
 #include "tests/sim/simulation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -19,6 +20,10 @@ constexpr int kMaxTurns = 4000;
 constexpr int kDrainRounds = 100;
 /// After so many, whatever an operator waits for to be seen was seen or is given up.
 constexpr int kSeeingRounds = 24;
+/// After so many, whatever an operator has written itself was seen or is given up.
+constexpr int kUnseenRounds = 8;
+/// Whoever sees that the last pod of a gang runs says so within that time.
+constexpr seconds kShownWithin{1};
 constexpr seconds kResync{300};
 /// While time passes those who elect look after the Lease so often.
 constexpr seconds kLook{2};
@@ -116,6 +121,9 @@ class Simulation {
     return one;
   }
   void bury() {
+    for (const auto& process : processes_) {
+      if (process->is_over()) search_metrics(*process);
+    }
     std::erase_if(processes_, [](const auto& process) { return process->is_over(); });
     if (processes_.empty()) start();
   }
@@ -799,6 +807,27 @@ class Simulation {
     }
   }
 
+  /// A lone operator says so as soon as all workers of a gang run, whatever befell others before.
+  /// Of those that train it is said as they join.
+  void check_shown(int round) {
+    if (processes_.size() != 1 || round < kUnseenRounds) return;
+    const auto pods = cluster_.pods();
+    for (const auto& job : cluster_.jobs()) {
+      const bool is_over = job.status.finished() || job.spec.suspend || job.meta.deletion_time;
+      if (job.spec.training || is_over || cluster_.was_forged(job.meta.uid)) continue;
+      const auto running = std::count_if(pods.begin(), pods.end(), [&](const api::Pod& pod) {
+        return pod.phase == api::PodPhase::kRunning && is_live(pod, job) && is_member(pod, job);
+      });
+      if (running == 0 || running != std::ssize(job.status.placement)) continue;
+      if (!job.status.is_true("Running")) {
+        say("job " + job.meta.name +
+            " is not said to run: " + dump_json(api::status_to_json(job.status)));
+      }
+      const bool is_new = shown_.emplace(job.meta.uid, job.status.membership_epoch).second;
+      result_.shown += is_new ? 1 : 0;
+    }
+  }
+
   // ---- The end
 
   bool all_ended() const {
@@ -838,8 +867,10 @@ class Simulation {
       check();
       check_at_rest(round);
       check_queues();
+      check_shown(round);
+      clock_.advance(seconds(4));
       cluster_.good_round();
-      clock_.advance(seconds(5));
+      clock_.advance(kShownWithin);
       if (round > 8 && all_ended()) break;
     }
     if (!ok()) return;
@@ -882,6 +913,13 @@ class Simulation {
     const std::string all = cluster_.everything();
     for (const auto& secret : secrets_) {
       if (all.find(secret) != std::string::npos) say("a secret can be read from the API server");
+    }
+    for (const auto& process : processes_) search_metrics(*process);
+  }
+  void search_metrics(const Process& process) {
+    const std::string page = process.metrics ? process.metrics->render() : "";
+    for (const auto& secret : secrets_) {
+      if (page.find(secret) != std::string::npos) say("a secret stands in the metrics");
     }
   }
 
@@ -934,6 +972,7 @@ class Simulation {
   std::map<std::pair<std::string, std::int64_t>, std::vector<int>> granted_;
   std::map<std::string, std::int64_t> queue_held_;  ///< when last looked, in thousandths
   bool queues_looked_at_ = false;
+  std::set<std::pair<std::string, std::int64_t>> shown_;  ///< gangs, by uid and epoch
   bool elects_now_ = false;
   std::set<std::string> jobs_ever_;
   std::map<std::string, std::set<Json>> leasts_;  ///< each min that a job ever had, by uid

@@ -27,6 +27,7 @@ struct SeedResult {
   /// The most who ever led at once, where a leader is elected.
   std::int64_t elected = 0;
   std::int64_t lost = 0;             ///< nodes that went away under workers
+  std::int64_t shown = 0;            ///< gangs of which it was looked whether they are said to run
   std::vector<std::string> secrets;  ///< what nobody may have been told
 };
 
