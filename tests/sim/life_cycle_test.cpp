@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "common/contract.h"
@@ -67,7 +69,76 @@ int on_nodes(const World& world, const std::string& job) {
   }));
 }
 
+/// The gang of job j has that size, and all of it runs.
+bool runs_with(const World& world, int count) {
+  const auto status = world.job("j").status;
+  const auto pods = world.pods();
+  const auto live = std::count_if(pods.begin(), pods.end(), [](const api::Pod& pod) {
+    return pod.phase == api::PodPhase::kRunning && !pod.meta.deletion_time;
+  });
+  const std::string size = std::to_string(count);
+  return status.is_true("Running") && status.workers == size + "/" + size &&
+         std::ssize(status.placement) == count && live == count;
+}
+
+/// Whoever is asked to leave goes and whoever is made runs, until that is so; within a minute.
+bool comes_to_run_with(World& world, int count) {
+  for (int second = 0; second < 60 && !runs_with(world, count); ++second) {
+    world.reap(143);
+    world.run_all_pods();
+    world.pass(seconds(1));
+  }
+  return runs_with(world, count);
+}
+
 }  // namespace
+
+TEST_CASE("jobs of one worker, of the least and of the most are made, scaled to and restarted") {
+  struct Row {
+    int min, max, count;
+  };
+  const Row rows[] = {{1, 1, 1}, {1, 4, 1}, {1, 4, 4}, {2, 4, 2}, {2, 4, 4}, {4, 4, 4}};
+  for (const bool is_engine : {false, true}) {
+    for (const Row& row : rows) {
+      const int min = row.min, max = row.max, count = row.count;
+      CAPTURE(is_engine);
+      CAPTURE(min);
+      CAPTURE(max);
+      CAPTURE(count);
+      World world(test::seed());
+      world.add_node("local", 8);
+      const bool is_scaled = min < max && !is_engine;  // those who train join one by one
+      const int first = !is_scaled ? count : count == max ? min : max;
+      world.create_job("j", first, [&](Json& job) {
+        job["spec"]["worker"]["min"] = min;
+        job["spec"]["worker"]["max"] = max;
+        if (!is_engine) return;
+        job["spec"]["worker"].erase("command");
+        job["spec"]["training"] = sim::engine_spec();
+      });
+      CHECK(comes_to_run_with(world, first));
+      if (is_scaled) {
+        const Json patch{{"spec", {{"worker", {{"count", count}}}}}};
+        REQUIRE(world.user->merge_patch(api::Kind::kTrainingJob, {"default", "j"}, "", patch)
+                    .has_value());
+        world.settle();
+        CHECK(comes_to_run_with(world, count));
+      }
+      const auto before = world.job("j").status;
+      for (const auto& pod : world.pods()) {
+        if (pod.slot() == count - 1 && !pod.ended()) world.end_pod(pod.meta.name, 137);
+      }
+      world.settle();
+      CHECK_FALSE(world.job("j").status.is_true("Running"));
+      CHECK(comes_to_run_with(world, count));
+      const auto after = world.job("j").status;
+      CHECK(after.restarts == before.restarts + 1);
+      CHECK(after.membership_epoch > before.membership_epoch);
+      world.pass(seconds(600));
+      CHECK(runs_with(world, count));
+    }
+  }
+}
 
 TEST_CASE("an undisturbed job is placed, runs and completes with three status writes") {
   World world(test::seed());
