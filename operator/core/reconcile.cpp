@@ -237,8 +237,10 @@ Plan place_gang(const JobSnapshot& snapshot, const GangPlacement& placed) {
   const int attempt = static_cast<int>(status.membership_epoch - 1);
   int slot = 0;
   for (const auto& node : placed.node_of_slot) {
-    status.placement.push_back(
-        {slot, attempt, node, domain_of(placed, static_cast<std::size_t>(slot))});
+    api::SlotPlacement place{slot, attempt, node,
+                             domain_of(placed, static_cast<std::size_t>(slot))};
+    if (!may_have_pod(job, place)) break;
+    status.placement.push_back(std::move(place));
     ++slot;
   }
   status.last_nodes.clear();

@@ -41,6 +41,7 @@ BREAKAGES = [
     # Statuses that somebody else wrote
     Breakage("a pod is made for whatever place a status names", RECONCILE,
              "  if (!may_have_pod(snapshot.job, member.placement)) return;\n", "", "test_core"),
+    Breakage("a gang takes places that it may not have", RECONCILE, "    if (!may_have_pod(job, place)) break;\n", "", "test_core"),
     Breakage("a gang waits for ever for workers that it may not have", RECONCILE,
              "  if (auto plan = decide_beyond_size(snapshot, gang)) return *plan;\n", "", "test_core"),
     Breakage("what a status says of a size that Kueue admitted is asked for, however large", "operator/core/elastic.cpp",

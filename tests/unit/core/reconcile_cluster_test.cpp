@@ -805,6 +805,14 @@ TEST_CASE("places beyond spec.worker.max, whoever wrote them, are given back wit
         Words{"service", "create " + stem + "-0-1", "create " + stem + "-1-1"});
 }
 
+TEST_CASE("of more places than spec.worker.max allows a gang takes as many as it may") {
+  auto job = make_job("j").workers(2);
+  job.edit().gang = core::GangVerdict{core::GangPlacement{std::vector<std::string>(5, "n")}, ""};
+  const auto status = status_of(job.plan());
+  CHECK(status.placement.size() == 2);
+  CHECK(status.target_workers == 2);
+}
+
 TEST_CASE("a gang that is larger than its new spec.worker.max keeps the pods that it has") {
   auto job = make_job("j").workers(4).all_running();
   apply(job.edit(), job.plan());

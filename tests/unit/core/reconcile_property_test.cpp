@@ -186,6 +186,8 @@ void check_pod_created(const core::JobSnapshot& before, const api::Pod& pod) {
                placement.node == pod.required_node;
       });
   CHECK(stored);
+  const api::WorkerSpec& worker = before.job.spec.worker;
+  CHECK(pod.slot() < std::max({worker.count, worker.max, 1}));
   for (const auto& other : before.pods) {
     const bool same = core::is_owned(other, before.job) && other.slot() == pod.slot() &&
                       other.attempt() == pod.attempt();
