@@ -58,9 +58,10 @@ BREAKAGES = [
              "[&](const api::Pod* pod) { return pod->meta.name == name; });", "[&](const api::Pod*) { return name.empty(); });",
              "test_queue"),
     # The Service of a gang
-    Breakage("nobody looks after a gang's Service", RECONCILE, "  if (plan.empty()) keep_service(plan, snapshot, gang);\n", "", "test_core"),
-    Breakage("the Service of who has no gang is looked after", RECONCILE, "is_over || !is_ours || !lives) return;", "is_over || !is_ours) return;",
-             "test_core"),
+    Breakage("nobody looks after a gang's Service", RECONCILE,
+             "  if (plan.empty()) keep_service(plan, snapshot, gang);\n", "", "test_core"),
+    Breakage("the Service of who has no gang is looked after", RECONCILE,
+             "is_over || !is_ours || !lives) return;", "is_over || !is_ours) return;", "test_core"),
     Breakage("a gang's Service is never doubted", LOOP, "  snapshot.service_is_doubted = now_ >= memory.service_due;\n", "", "test_sim"),
     Breakage("a Service that is there is made once more at each look", APPLIER, "    if (there) return {};\n", "", "test_runtime"),
     # What the simulation of operators looks at by itself
