@@ -84,7 +84,6 @@ std::string name_of_deed(const core::Action& action) {
   return remove != nullptr ? remove->uid : "";
 }
 
-/// It is done alone, and mostly finds that all is well.
 bool looks_after_service(const core::Plan& plan) {
   return std::any_of(plan.actions.begin(), plan.actions.end(), [](const auto& action) {
     return std::holds_alternative<core::KeepService>(action);
