@@ -47,8 +47,8 @@ void enlarge_workers(GangPlacement& placement, int largest) {
 }
 
 api::WorkerSpec sized_workers(const api::TrainingJob& job, const api::TrainingJobStatus& status) {
-  const bool is_as_read = status.worker_size == job.status.worker_size &&
-                          status.start_count == job.status.start_count;
+  const bool is_as_read =
+      status.worker_size == job.status.worker_size && status.start_count == job.status.start_count;
   if (is_as_read) return job.spec.worker;
   api::WorkerSpec workers = api::with_size(job.spec.worker, 1);
   const int size = api::started_size(workers, status);
