@@ -467,7 +467,7 @@ BREAKAGES = [
     Breakage("of a start by an operator that knows of no sizes the size before it is taken", "operator/api/training_job.cpp",
              "status.start_count == worker.count / size;", "status.start_count > 0;", "test_api"),
     Breakage("how large workers are is told of the start before", "operator/core/pod_shape.cpp",
-             "status.worker_size == job.status.worker_size &&\n                          status.start_count == job.status.start_count;",
+             "status.worker_size == job.status.worker_size && status.start_count == job.status.start_count;",
              "status.worker_size == job.status.worker_size;", "test_core"),
     Breakage("a simulated job whose workers became one runs as if it had but one", "operator/runtime/simulation_operator.cpp",
              "static_cast<int>(placement.size()) * size,", "static_cast<int>(placement.size()),", "test_cli_plan"),
