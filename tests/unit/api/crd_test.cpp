@@ -264,7 +264,9 @@ TEST_CASE("every field of the schema is described and bounded") {
 TEST_CASE("no field names a namespace: whatever is named is of the object's own, or of none") {
   walk([](const Json& schema, const std::string& generic, const std::vector<Place>&) {
     const std::string name = generic.substr(generic.rfind('/') + 1);
-    CHECK_MESSAGE(name.find("amespace") == std::string::npos, generic);
+    // Of a queue, which administrators write: whose jobs it takes.
+    const bool is_of_queue = generic == "/spec/namespaces";
+    CHECK_MESSAGE((is_of_queue || name.find("amespace") == std::string::npos), generic);
     // Nor is there an object that takes any field, that one among them.
     CHECK_FALSE_MESSAGE(schema.contains("x-kubernetes-preserve-unknown-fields"), generic);
     CHECK_FALSE_MESSAGE(schema.contains("x-kubernetes-embedded-resource"), generic);

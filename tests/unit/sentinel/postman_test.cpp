@@ -309,7 +309,7 @@ TEST_CASE("a report that was not taken comes again, with all it says, until it i
 }
 
 TEST_CASE("that a membership trains is told at once, unless the endpoint asks for fewer reports") {
-  for (const int asked : {0, 3'600'000}) {
+  for (const int asked : {0, 60'000}) {
     CAPTURE(asked);
     std::atomic<int> reports = 0;
     PostWorld world([&](const http::Request& request, const http::Responder& respond) {
