@@ -28,6 +28,12 @@ TRAINING = {"algorithm": "Backpropagation", "batchSize": 64, "logicalRanks": 16,
             "optimizer": {"sgd": {"learningRate": "0.1"}}}
 
 
+def image_environment():
+    """What the operator's image sets."""
+    with open(f"{ROOT}/docker/Dockerfile.operator", encoding="utf-8") as file:
+        return dict(line.split()[1].split("=", 1) for line in file if line.startswith("ENV "))
+
+
 def is_true(job, condition):
     return any(one["type"] == condition and one["status"] == "True" for one in job.get("status", {}).get("conditions", []))
 
@@ -67,7 +73,7 @@ class Muster:
             self.program, "--kubeconfig", self.kubeconfig, "--endpoint-bind-address=127.0.0.1:0",
             f"--health-probe-bind-address=127.0.0.1:{self.health}", "--leader-elect-resource-namespace=default",
             f"--metrics-bind-address=127.0.0.1:{self.metrics_port}", "--metrics-secure=false"],
-            {"POD_NAME": "bench", "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"})
+            {**image_environment(), "POD_NAME": "bench", "POD_NAMESPACE": "default", "POD_IP": "127.0.0.1"})
         self.daemon.wait_ready(lambda: fetch(f"http://127.0.0.1:{self.health}/readyz"), SECONDS)
         return time.monotonic() - began
 
