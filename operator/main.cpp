@@ -36,7 +36,7 @@ int block_signals() {
 int main(int argc, char** argv) {
   // The C library gives almost every thread a heap of its own, and what one frees no other uses.
   // Threads here mostly wait, so two heaps are contended little. That a thread keeps some of what
-  // it frees for itself only the environment can switch off (docker/Dockerfile.operator).
+  // it frees for itself only the environment can bound (docker/Dockerfile.operator).
   ::mallopt(M_ARENA_MAX, 2);
   // The client library reads the system's authorities for every connection, before ours take their
   // place (operator/kube/rest_transport.cpp). No thread has begun that could read the environment.

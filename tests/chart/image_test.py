@@ -210,8 +210,8 @@ class Contents:
             self.assertEqual(config["Entrypoint"], [f"/usr/bin/{IMAGES[name]}"])
             self.assertNotIn("Cmd", config)
             self.assertEqual(config["StopSignal"], "SIGTERM")
-            threads_keep_freed = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0" not in config.get("Env", [])
-            self.assertEqual(threads_keep_freed, name != "muster-operator")
+            threads_keep_much = "GLIBC_TUNABLES=glibc.malloc.tcache_count=2" not in config.get("Env", [])
+            self.assertEqual(threads_keep_much, name != "muster-operator")
             for label in ("title", "description", "version", "revision", "created", "vendor"):
                 self.assertTrue(config["Labels"][f"org.opencontainers.image.{label}"], label)
             self.assertEqual(config["Labels"]["org.opencontainers.image.version"], "0.1.0")
