@@ -3,6 +3,8 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/strand.hpp>
 
+#include "common/http/header_fields.h"
+
 namespace muster::http {
 namespace {
 
@@ -190,11 +192,7 @@ Response Exchange::take_response() {
   Response response;
   response.status = static_cast<int>(message.result_int());
   response.content_type = std::string(message[bhttp::field::content_type]);
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    for (char& c : name) c = (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
-    response.headers.emplace_back(std::move(name), std::string(field.value()));
-  }
+  response.headers = headers_of(message);
   response.body = std::move(message.body());
   return response;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "common/http/header_fields.h"
+
 namespace muster::http {
 namespace {
 
@@ -24,11 +26,7 @@ Request take_request(RequestParser& parser) {
   const std::size_t mark = target.find('?');
   request.path = target.substr(0, mark);
   if (mark != std::string::npos) request.query = target.substr(mark + 1);
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    for (char& c : name) c = (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
-    request.headers.emplace_back(std::move(name), std::string(field.value()));
-  }
+  request.headers = headers_of(message);
   request.body = std::move(message.body());
   return request;
 }

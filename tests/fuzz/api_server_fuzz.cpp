@@ -9,22 +9,17 @@
 #include "common/check.h"
 #include "common/json.h"
 #include "operator/embedded/api_server.h"
+#include "tests/fuzz/cut.h"
 
 using namespace muster;
+using fuzz::cut;
 
 namespace {
 
-std::string_view take(std::string_view& rest, char separator) {
-  const std::size_t end = rest.find(separator);
-  const std::string_view taken = rest.substr(0, end);
-  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-  return taken;
-}
-
 kube::HttpRequest request_of(std::string_view line) {
   kube::HttpRequest request;
-  request.method = take(line, ' ');
-  request.path = take(line, ' ');
+  request.method = cut(line, ' ');
+  request.path = cut(line, ' ');
   request.body = line;
   request.content_type =
       request.method == "PATCH" ? "application/merge-patch+json" : "application/json";
@@ -79,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   embedded::ApiServer server(options);
   std::string_view rest(reinterpret_cast<const char*>(bytes), size);
   for (int requests = 0; !rest.empty() && requests < 64; ++requests) {
-    const auto request = request_of(take(rest, '\n'));
+    const auto request = request_of(cut(rest, '\n'));
     if (request.path.find("watch=") != std::string::npos) {
       const auto opened = server.open_stream(request);
       MUSTER_CHECK(opened);

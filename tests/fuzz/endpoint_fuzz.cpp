@@ -11,20 +11,14 @@
 #include "common/check.h"
 #include "common/contract.h"
 #include "operator/runtime/endpoint_handler.h"
+#include "tests/fuzz/cut.h"
 
 using namespace muster;
+using fuzz::cut;
 
 namespace {
 
 constexpr int kRequestsMost = 64;
-
-/// Up to the next `end`, which is taken away with it.
-std::string_view cut(std::string_view& rest, char end) {
-  const std::size_t at = rest.find(end);
-  const std::string_view part = rest.substr(0, at);
-  rest.remove_prefix(at == std::string_view::npos ? rest.size() : at + 1);
-  return part;
-}
 
 /// A worker's own: its first byte says where it goes, and else it is a join.
 http::Request post_of(std::string_view line) {

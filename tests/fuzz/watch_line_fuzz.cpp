@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "operator/kube/watcher.h"
+#include "tests/fuzz/cut.h"
 
 using namespace muster;
 
@@ -50,9 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   bool is_listing = false;
   std::string_view rest(reinterpret_cast<const char*>(bytes), size);
   for (int lines = 0; !rest.empty() && lines < 64; ++lines) {
-    const std::size_t end = rest.find('\n');
-    const std::string line(rest.substr(0, end));
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    const std::string line(fuzz::cut(rest, '\n'));
     if (!watcher.streaming()) is_listing = open(watcher, now);
     for (const auto& event : watcher.on_line(now, line)) {
       MUSTER_CHECK(event.type != Type::kInitStart);
