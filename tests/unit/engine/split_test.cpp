@@ -9,9 +9,11 @@
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/contract.h"
@@ -727,6 +729,63 @@ TEST_CASE("sharded, an owner and its buddy leave with a process each: others hav
   const Ends ends = ends_of(*world, trial.steps);
   CHECK(ends.left == 2);
   CHECK(ends.complete == 6);
+  for (const Entry& entry : world->entries()) CHECK(entry.returned.empty());
+}
+
+namespace {
+
+/// In two stages, of three blocks and of one.
+TrainingConfig lopsided_digits(std::int64_t steps) {
+  TrainingConfig config = test::digits(steps);
+  config.mlp.hidden = {128, 16};
+  config.is_sharded = true;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("sharded, a copy that leaves takes something along until each of its parts is copied") {
+  // Of three copies this one keeps nothing of the second stage, whose only block is the last one's:
+  // that stage lacks nothing, while the first one's blocks are copied in the step after the news.
+  constexpr std::int64_t kAsked = 6, kNews = kAsked + 1, kCopied = kNews + 1, kTold = kCopied + 1;
+  constexpr std::array kLeavers = {2, 3};
+  SplitTrial trial(lopsided_digits, 2);
+  std::mutex mutex;
+  std::map<std::pair<int, std::int64_t>, std::size_t> kept;  // by trainer and step
+  std::atomic<int> looks = 0;
+  trial.on_state = [&](int trainer, std::int64_t step, std::span<const float>,
+                       const OptimizerState& state) {
+    const std::lock_guard lock(mutex);
+    kept[{trainer, step}] = size_of(state.held);
+  };
+  trial.before = [&](ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      // All have made the step of the news, and none can end the next one yet.
+      if (trainer != 0 || point != point::kLog || step != kNews) return {};
+      for (const int one : kLeavers) CHECK(world.spared_by(one) == 0);
+      ++looks;
+      return {};
+    });
+  };
+  trial.at_step = [&](ElasticWorld& world, std::int64_t step) {
+    for (const int one : kLeavers) {
+      if (step == kAsked) world.ask_to_leave(one);
+      if (step == kCopied) CHECK(world.spared_by(one) == 0);
+      if (step == kTold + 1) CHECK(world.spared_by(one) == 6);
+      if (step == kTold + 1) world.leave(one);
+    }
+  };
+  const auto world = trial.run(6);
+  const Ends ends = ends_of(*world, trial.steps);
+  CHECK(ends.left == 2);
+  CHECK(ends.complete == 4);
+  CHECK(looks > 0);
+  for (const int stage : {0, 1}) {
+    CAPTURE(stage);
+    // Of the first copy, and of the one that leaves.
+    CHECK((kept[{stage, kCopied}] > kept[{stage, kAsked}]) == (stage == 0));
+    CHECK((kept[{2 + stage, kAsked}] > 0) == (stage == 0));
+  }
   for (const Entry& entry : world->entries()) CHECK(entry.returned.empty());
 }
 
