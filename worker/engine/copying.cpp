@@ -56,9 +56,8 @@ Status Trainer::begin_copying() {
   report_.blocks_short = static_cast<std::int64_t>(blocks_short_);
   if (!is_copied_ && is_dealt_) {
     // Who is asked to leave is killed if it takes too long.
-    const bool is_any_leaving = std::ranges::find(leaves_, 1) != leaves_.end();
-    const std::size_t most = is_any_leaving ? blocks_of(shards_.trained) * kernels::kBlockElements
-                                            : portion_most(shards_.trained, config_.copy_blocks);
+    const std::size_t most = is_any_leaving() ? blocks_of(shards_.trained) * kernels::kBlockElements
+                                              : portion_most(shards_.trained, config_.copy_blocks);
     copies_ = next_portion(shards_, keeping_.kept, most);
     MUSTER_CHECK_MSG(!copies_.empty(), "something is lacking, and nobody is given it");
   }
@@ -105,6 +104,16 @@ std::uint8_t Trainer::own_word() const {
   return static_cast<std::uint8_t>(leaves + (is_copied_ ? kCopiedWord : 0));
 }
 
+/// What this process keeps while others are to leave, and what it is given of theirs: in the step
+/// that copies it, it has both.
+KeptParts Trainer::kept_parts() const {
+  const Ranges kept = united(keeping_.kept[static_cast<std::size_t>(rank())], shards_.held(rank()));
+  const auto part = [&](const Ranges& ranges) {
+    return static_cast<double>(size_of(ranges)) / static_cast<double>(shards_.trained);
+  };
+  return {part(kept), part(without(kept, ownership().of(rank())))};
+}
+
 /// All have heard which processes are to leave, before any view is without them. What those keep is
 /// copied to the others, as after a death, so that they may be left out: a loss in the step after
 /// which they go, when nobody can hand over any more, takes nothing that they alone had. A worker's
@@ -128,6 +137,7 @@ void Trainer::relieve(const std::vector<std::uint8_t>& words) {
   if (is_news) {
     leaves_ = std::move(leaves);
     shards_ = shards_to_keep(weights_);
+    fit_passes();  // before more is taken: a limit may have room for that or for the last model
     keep(keeping_.kept);
   }
   // Of the other parts of a split model only those who have them know, and say it a step later.

@@ -20,6 +20,10 @@ constexpr std::size_t kThreadBytes = std::size_t{512} << 10;
 
 std::size_t floats(std::size_t count) { return count * sizeof(float); }
 
+std::size_t portion(std::size_t all, double part) {
+  return static_cast<std::size_t>(static_cast<double>(all) * part);
+}
+
 const std::vector<RankRange>& own_nodes(const MemoryShare& share) {
   return share.assignment.nodes[static_cast<std::size_t>(share.rank)];
 }
@@ -57,6 +61,7 @@ std::size_t received_floats(const TrainingConfig& config, const MemoryShare& sha
     const std::size_t received = share.hosts.is_any_shared() ? most : own;
     return (nodes * received + (all - own)) * elements / all;
   }
+  if (share.kept) return nodes * elements / processes + portion(elements, share.kept->received);
   const std::size_t others =
       config.is_sharded ? static_cast<std::size_t>(config.buddies) : processes - 1;
   return (nodes + std::min(others, processes - 1)) * elements / processes;
@@ -76,7 +81,8 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
   if (config.is_sharded) {
     if (!config.checkpoint_path.empty()) needs.loading = needs.optimizer;
     const std::size_t keepers = std::min(processes, 1 + static_cast<std::size_t>(config.buddies));
-    needs.optimizer = needs.optimizer * keepers / processes;
+    needs.optimizer = share.kept ? portion(needs.optimizer, share.kept->held)
+                                 : needs.optimizer * keepers / processes;
   }
   const std::size_t elements = shape.values();
   needs.gradients = floats(elements * (nodes.size() + spare_buffers(nodes, ranks_at_once)) +

@@ -39,6 +39,12 @@ struct MemoryNeeds {
   }
 };
 
+/// How much of all sharded state a process keeps, where that is not an even share.
+struct KeptParts {
+  double held = 0;
+  double received = 0;  ///< of that the part whose gradients others add up
+};
+
 /// What of a training one process has in hand.
 struct MemoryShare {
   Assignment assignment;
@@ -48,6 +54,7 @@ struct MemoryShare {
   std::size_t data_bytes = 0;
   Hosts hosts{};
   std::vector<std::uint8_t> weights{};  ///< of Ownership, by rank; empty: all add up as much
+  std::optional<KeptParts> kept{};      ///< where state is sharded; empty: an even share
 };
 
 /// Of the model that such a process has: for a pass over at most so many logical ranks, and for an

@@ -45,8 +45,14 @@ void Trainer::set_assignment(const Assignment& assignment) {
   plan_exchange();
   members_computing_ = 0;
   for (const auto& nodes : assignment.nodes) members_computing_ += nodes.empty() ? 0 : 1;
-  give_up_surplus(choose_passes(assignment), assignment);
-  if (!is_split()) reserve_model(assignment);
+  fit_passes();
+}
+
+/// Passes, and what computes them, for which there is memory beside what this process keeps now. Of
+/// a split model all processes of a copy do this between the same steps.
+void Trainer::fit_passes() {
+  give_up_surplus(choose_passes(assignment_), assignment_);
+  if (!is_split()) reserve_model(assignment_);
   stage_.reset();
 }
 
@@ -94,13 +100,16 @@ std::size_t Trainer::rows_evaluated() const {
 }
 
 MemoryShare Trainer::memory_share(const Assignment& assignment, int rank) const {
-  return {assignment,
-          rank,
-          rows_per_rank(),
-          rows_evaluated(),
-          train_.memory() + test_.memory(),
-          hosts(),
-          is_summed_by_speed_ ? weights_ : std::vector<std::uint8_t>()};
+  MemoryShare share{assignment,
+                    rank,
+                    rows_per_rank(),
+                    rows_evaluated(),
+                    train_.memory() + test_.memory(),
+                    hosts(),
+                    is_summed_by_speed_ ? weights_ : std::vector<std::uint8_t>()};
+  // Who learns keeps nothing yet, and has its share in the next step.
+  if (is_sharded() && is_any_leaving() && !is_learning_) share.kept = kept_parts();
+  return share;
 }
 
 Result<MemoryShare> Trainer::even_share() const {

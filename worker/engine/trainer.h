@@ -119,6 +119,7 @@ class Trainer {
   int ranks_on_device(const MemoryShare& share, int most) const;
   std::size_t choose_passes(const Assignment& assignment);
   void give_up_surplus(std::size_t needs, const Assignment& assignment);
+  void fit_passes();
   std::size_t rows_evaluated() const;
   std::optional<int> ranks_that_fit_all(const MemoryShare& share, int most) const;
   void list_missing();
@@ -168,6 +169,8 @@ class Trainer {
   Status complete_copying();
   void end_copying();
   std::uint8_t own_word() const;
+  bool is_any_leaving() const { return std::ranges::find(leaves_, 1) != leaves_.end(); }
+  KeptParts kept_parts() const;
   void relieve(const std::vector<std::uint8_t>& words);
 
   // stages.cpp: what is different where several processes have one copy of the model

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "common/contract.h"
 #include "tests/golden.h"
@@ -243,6 +246,22 @@ TEST_CASE("a share of the work is a share of the memory, parameters are what all
   CHECK(memory_needs(config, shape, share_of(config, 1), 1).optimizer == alone.optimizer);
 }
 
+TEST_CASE("who keeps more than its share of the state needs memory for that, and its gradients") {
+  TrainingConfig config = gpt_of(2, 64, 32);
+  config.is_sharded = true;
+  const ModelShape shape = shape_of(config);
+  MemoryShare share = share_of(config, 4);
+  const MemoryNeeds even = memory_needs(config, shape, share, 1);
+  // Its own and one other's of four shares, of which others add up that other one.
+  share.kept = KeptParts{0.5, 0.25};
+  CHECK(memory_needs(config, shape, share, 1).total() == even.total());
+  share.kept = KeptParts{1.0, 0.75};
+  const MemoryNeeds all = memory_needs(config, shape, share, 1);
+  CHECK(all.optimizer == 2 * even.optimizer);
+  CHECK(all.gradients == even.gradients + shape.values() / 2 * sizeof(float));
+  CHECK(all.activations == even.activations);
+}
+
 TEST_CASE("of shards the process with the files has all state before it has anything of a pass") {
   TrainingConfig config = gpt_of(2, 64, 32);
   const ModelShape shape = shape_of(config);
@@ -348,6 +367,58 @@ TEST_CASE("who is left alone takes what fits its memory, and no bit moves") {
   CHECK(ends.killed == 1);
   CHECK(ends.left == 1);
   CHECK(ends.complete == 1);
+}
+
+TEST_CASE("who stays makes room before it is given what those keep who are asked to leave") {
+  constexpr std::int64_t kAsked = 8;
+  constexpr int kMembers = 4, kLeaver = 1;
+  test::Trial trial;
+  trial.steps = 20;
+  trial.config = test::small_gpt(trial.steps);
+  trial.config.is_sharded = true;
+  trial.config.processes = kMembers;
+  const ModelShape shape = shape_of(trial.config);
+  const MemoryShare share = share_of(trial.config, kMembers);
+  const int own = count_ranks(share.assignment.nodes[0]);
+  const MemoryNeeds even = memory_needs(trial.config, shape, share, own);
+  trial.config.memory_bytes = even.total();
+  std::mutex mutex;
+  using OfStep = std::pair<int, std::int64_t>;  // a trainer, and the step that it makes
+  std::map<OfStep, int> passes;
+  std::map<OfStep, std::size_t> kept;  // elements, of which the state has two moments
+  trial.before = [&](test::ElasticWorld& world) {
+    world.watch_points([&](int trainer, std::string_view point, std::int64_t step) -> Status {
+      const std::lock_guard lock(mutex);
+      if (point == point::kForward) ++passes[{trainer, step + 1}];
+      return {};
+    });
+  };
+  trial.on_state = [&](int trainer, std::int64_t step, std::span<const float>,
+                       const OptimizerState& state) {
+    const std::lock_guard lock(mutex);
+    kept[{trainer, step + 1}] = state.buffers[0].values.size();
+  };
+  trial.at_step = [&](test::ElasticWorld& world, std::int64_t step) {
+    if (step == kAsked) world.ask_to_leave(kLeaver);
+    if (step == kAsked + 3) world.leave(kLeaver);
+  };
+  const test::Ends ends = test::ends_of(*trial.run(kMembers), trial.steps);
+  CHECK(ends.left == 1);
+  CHECK(ends.complete == kMembers - 1);
+  for (const int one : {0, 2, 3}) {
+    CAPTURE(one);
+    CHECK(passes[{one, kAsked + 1}] == 1);
+    // That in which it is copied, and the next, before the view is another.
+    for (const std::int64_t step : {kAsked + 2, kAsked + 3}) {
+      CAPTURE(step);
+      const int count = passes[{one, step}];
+      REQUIRE(count > 0);
+      MemoryNeeds needs = memory_needs(trial.config, shape, share, own / count);
+      needs.optimizer = 2 * kept[{one, step}] * sizeof(float);
+      CHECK(needs.optimizer > even.optimizer);
+      CHECK(needs.total() <= trial.config.memory_bytes);
+    }
+  }
 }
 
 TEST_CASE("sums that an earlier division has left behind are known, and can be given up") {
