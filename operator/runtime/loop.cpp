@@ -84,10 +84,9 @@ std::string name_of_deed(const core::Action& action) {
   return remove != nullptr ? remove->uid : "";
 }
 
+/// That is done alone, and mostly finds that all is well.
 bool looks_after_service(const core::Plan& plan) {
-  return std::any_of(plan.actions.begin(), plan.actions.end(), [](const auto& action) {
-    return std::holds_alternative<core::KeepService>(action);
-  });
+  return !plan.empty() && std::holds_alternative<core::KeepService>(plan.actions.front());
 }
 
 /// The job a pod says it belongs to.
@@ -873,7 +872,6 @@ void OperatorLoop::look_at(const api::ObjectKey& key) {
   }
   memory.telling = std::exchange(memory.changes, {});
   memory.telling_untold = snapshot.changes_untold;
-  if (looks_after_service(plan)) memory.service_due = now_ + options_.resync;
   hand_over(*record, std::move(plan), memory);
 }
 
@@ -931,7 +929,9 @@ void OperatorLoop::hand_over(const JobRecord& record, core::Plan plan, Memory& m
     memory.preempts_from = {};
     memory.create_delayed_since.reset();
   }
-  if (plan.pass != core::Pass::kProgress && !looks_after_service(plan)) {
+  if (looks_after_service(plan)) {
+    memory.service_due = now_ + options_.resync;
+  } else if (plan.pass != core::Pass::kProgress) {
     log_info("a plan", {{"job", key.text()},
                         {"reason", plan.reason},
                         {"actions", static_cast<std::int64_t>(plan.actions.size())}});
