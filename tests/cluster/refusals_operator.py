@@ -525,27 +525,28 @@ class BrokenWorld(WithOperator):
         self.assertEqual({pod["metadata"]["uid"] for pod in self.world.pods_of("team-a", name)},
                          {pod["metadata"]["uid"] for pod in pods})
 
+    def allow_one_pod(self, quota):
+        """Path of a new quota of team-a by this name, which counts from now on."""
+        quotas = "/api/v1/namespaces/team-a/resourcequotas"
+        self.world.made("POST", quotas, {"metadata": {"name": quota}, "spec": {"hard": {"pods": "1"}}})
+        path = f"{quotas}/{quota}"
+        self.addCleanup(self.world.call, "DELETE", path)
+        self.world.wait("the quota counts", lambda: "used" in self.world.made("GET", path).get("status", {}))
+        return path
+
     def test_a_quota_that_denies_half_a_gang(self):
-        quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
-        self.world.made("POST", "/api/v1/namespaces/team-a/resourcequotas", quota)
-        lift = "/api/v1/namespaces/team-a/resourcequotas/few"
-        self.addCleanup(self.world.call, "DELETE", lift)
-        self.world.wait("the quota counts", lambda: "used" in self.world.made("GET", lift).get("status", {}))
+        quota = self.allow_one_pod("few")
         name = self.make(small("half", count=2))
         self.waits(name, "QuotaExceeded", "exceeded quota: few", "pods")
         self.world.wait("nothing is held", lambda: all(pod["metadata"].get("deletionTimestamp")
                                                        for pod in self.world.pods_of("team-a", name)))
         self.others_are_undisturbed()
-        self.world.made("DELETE", lift)
+        self.world.made("DELETE", quota)
         self.world.plane.kubectl("delete", "pods", "-n", "team-a", "--all", "--force", "--grace-period=0", check=False)
         self.world.complete("team-a", name, 2)
 
     def test_a_quota_is_met_by_fewer_workers(self):
-        quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "1"}}}
-        self.world.made("POST", "/api/v1/namespaces/team-a/resourcequotas", quota)
-        path = "/api/v1/namespaces/team-a/resourcequotas/one"
-        self.addCleanup(self.world.call, "DELETE", path)
-        self.world.wait("the quota counts", lambda: "used" in self.world.made("GET", path).get("status", {}))
+        self.allow_one_pod("one")
         name = self.make(small("fewer", count=2))
         self.waits(name, "QuotaExceeded", "exceeded quota: one", "pods")
         self.world.made("PATCH", self.world.jobs("team-a", name), {"spec": {"worker": {"count": 1}}}, "alice", MERGE)
