@@ -455,6 +455,9 @@ class RestTransport final : public HttpTransport {
   void secure(boost::asio::ssl::context& context) const {
     SSL_CTX* native = context.native_handle();
     SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
+    // In TLS 1.2 a server may ask for another handshake at any time; one is enough for a
+    // connection.
+    SSL_CTX_set_options(native, SSL_OP_NO_RENEGOTIATION);
     // A connection that waits, as most do, keeps no buffers: 34 KiB each.
     SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
     // A store of its own: the library has loaded the system's CAs into the context's.

@@ -4,7 +4,7 @@
 // no redirect is followed and no token leaves for another host; body and lines are capped, over TLS
 // heads and chunks too (inflow.h), and a server that sends faster than we read waits; deadlines are
 // our own, because the library's timer is re-armed by every chunk; TLS 1.2 or later with exactly
-// the given CA.
+// the given CA, and one handshake for a connection.
 #pragma once
 
 #include <cstddef>

@@ -649,6 +649,15 @@ TEST_CASE("a server is believed only under its name, in its time, and with TLS 1
   CHECK(asked({.version_most = TLS1_VERSION}) == "Unavailable");
 }
 
+TEST_CASE("a server that asks for another handshake gets none, and has no more of the connection") {
+  Directory directory;
+  ScriptedServer server(
+      &empty_object,
+      {.directory = directory.path, .version_most = TLS1_2_VERSION, .asks_again = true});
+  CHECK(asked_with_ca(server, directory.path + "/ca.pem") == "Unavailable");
+  CHECK(server.requests().size() == 1);
+}
+
 TEST_CASE("a server of IPv6 is reached, and believed under its address alone") {
   if (!test::has_ipv6()) {
     MESSAGE("skipped: no address ::1");

@@ -46,9 +46,26 @@ void make_certificate(const ScriptedTls& tls) {
   EVP_PKEY_free(key);
 }
 
+namespace {
+
+/// Asks for another handshake; whether the client has taken part in it.
+bool shake_hands_again(SSL* tls, const std::atomic<bool>& stopping) {
+  if (SSL_renegotiate(tls) != 1 || SSL_do_handshake(tls) != 1) return false;
+  while (SSL_renegotiate_pending(tls) == 1) {
+    char byte = 0;
+    const int count = SSL_peek(tls, &byte, 1);
+    const bool is_wrong = count <= 0 && SSL_get_error(tls, count) != SSL_ERROR_WANT_READ;
+    if (is_wrong || stopping) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 struct ScriptedServer::Tls {
   SSL_CTX* context = nullptr;
-  explicit Tls(const ScriptedTls& tls) {
+  const bool asks_again;
+  explicit Tls(const ScriptedTls& tls) : asks_again(tls.asks_again) {
     make_certificate(tls);
     context = SSL_CTX_new(TLS_server_method());
     // OpenSSL writes to a client that has gone as to a file.
@@ -161,6 +178,7 @@ void ScriptedServer::converse(int socket) {
       const std::lock_guard lock(mutex_);
       requests_.push_back(received);
     }
+    if (tls_ && tls_->asks_again && !shake_hands_again(tls, stopping_)) break;
     const ScriptedAnswer answer = answer_(received);
     received.clear();
     const auto give = [&](const std::string& piece) {

@@ -27,6 +27,8 @@ struct ScriptedTls {
   long begins = -3600, ends = 3600;  ///< of its validity, in seconds from now
   int version_most = 0;              ///< 0 = the newest
   bool is_ipv6 = false;              ///< the server's address is [::1]
+  /// Before it answers it asks for another handshake, which is there up to TLS 1.2.
+  bool asks_again = false;
 };
 /// Whether the machine has [::1].
 bool has_ipv6();
