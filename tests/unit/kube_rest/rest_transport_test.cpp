@@ -1,6 +1,8 @@
 #include "operator/kube/rest_transport.h"
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <netdb.h>
 #include <openssl/ssl.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <string_view>
 
 #include "tests/unit/kube_rest/scripted_server.h"
 
@@ -392,6 +395,41 @@ TEST_CASE("a name that nobody knows is Unavailable, and asked for anew by the ne
     CHECK(called(**transport) == "Unavailable");
     CHECK(watched(**transport) == "Unavailable");
   }
+}
+
+namespace {
+
+/// The second is where servers of these tests are, and at the first nobody is.
+constexpr std::string_view kNameOfTwo = "two.addresses.test";
+
+}  // namespace
+
+/// Of all of this program, libraries too: knows that name, and asks the C library for others.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  static const auto next =
+      reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name == nullptr || name != kNameOfTwo) return next(name, service, hints, found);
+  if (const int wrong = next("127.0.0.2", service, hints, found); wrong != 0) return wrong;
+  addrinfo** end = found;
+  while (*end != nullptr) end = &(*end)->ai_next;
+  return next("127.0.0.1", service, hints, end);
+}
+
+TEST_CASE("where nobody is at the first address of a name, the second counts") {
+  Directory directory;
+  const std::string name(kNameOfTwo);
+  ScriptedServer server(
+      [](const std::string&) { return ScriptedAnswer{{answer("200 OK", "", "{}\n")}}; },
+      {.directory = directory.path, .names = "DNS:" + name});
+  kube::RestTransportOptions options;
+  options.url = "https://" + name + ":" + std::to_string(server.port());
+  options.ca.file = directory.path + "/ca.pem";
+  options.clock = &kClock;
+  const auto transport = kube::make_rest_transport(options);
+  REQUIRE_MESSAGE(transport, transport.error().message());
+  CHECK(called(**transport) == "200");
+  CHECK(watched(**transport) == "a line");
 }
 
 TEST_CASE("lines of a watch arrive one by one, wherever the chunks are cut") {
