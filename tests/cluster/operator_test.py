@@ -31,6 +31,7 @@ from pki import Authority  # noqa: E402
 from processes import ClusterError, tail, wait_for  # noqa: E402
 
 SECONDS = 120
+TRIES = 5
 NOT_INSTALLED = ("topologies", "hypernodes", "workloads")  # of Kueue, KAI and Volcano: looked for once a minute
 # (seconds of a lease, within how many of them it must be renewed): a leader that gets no processor for so long ends, as promised.
 HELD = (90, 60)
@@ -849,12 +850,21 @@ class OperatorTest(unittest.TestCase):
                 (["--kubeconfig", f"{directory}/old-user"], f"{old}: has expired"),
                 ([], "--kubeconfig"), (["--endpoint-bind-address=:9443"], "--endpoint-bind-address")]:
             arguments = flags if "--endpoint-bind-address=:9443" in flags else ["--endpoint-bind-address=127.0.0.1:0", *flags]
-            done = subprocess.run([f"{BIN_DIR}/muster-operator", *arguments], env={}, text=True, capture_output=True,
-                                  timeout=SECONDS, check=False)
+            done = self.ends_within_a_second(arguments)
             self.assertEqual(done.returncode, 2, (flags, done.stderr))
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(words, done.stderr)
             self.assertEqual(select.select([server], [], [], 0)[0], [], flags)
+
+    def ends_within_a_second(self, arguments):
+        """How an operator ends; the best of a few tries counts, because this machine may have other work."""
+        for _ in range(TRIES):
+            began = time.monotonic()
+            done = subprocess.run([f"{BIN_DIR}/muster-operator", *arguments], env={}, text=True, capture_output=True,
+                                  timeout=SECONDS, check=False)
+            if time.monotonic() - began < 1:
+                return done
+        self.fail(f"{arguments}: ended after more than a second {TRIES} times; the last words: {done.stderr}")
 
 
 if __name__ == "__main__":
