@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <iterator>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "operator/core/plan.h"
 #include "operator/runtime/loop.h"
 #include "operator/runtime/metrics.h"
+#include "tests/test_main.h"
 #include "tests/unit/runtime/jobs_fixture.h"
 
 using namespace muster;
@@ -896,4 +899,44 @@ TEST_CASE("who does not lead keeps no work for later, and knows all that is ther
   CHECK(fixture.planned.places_of("b") != std::vector<std::string>{"n"});
   CHECK(fixture.planned.places_of("c") == std::vector<std::string>{"n"});
   CHECK(fixture.planned.places_of("gone").empty());
+}
+
+namespace {
+
+/// At one job's plan it throws, as a library does; of the others it remembers whose it was given.
+class Poisoned final : public runtime::Executor {
+ public:
+  void execute(runtime::Work work) override {
+    if (work.key.name == "j7") {
+      ++thrown;
+      throw std::out_of_range("map::at");
+    }
+    planned.insert(work.key.name);
+  }
+  void stop() override {}
+
+  int thrown = 0;
+  std::set<std::string> planned;
+};
+
+}  // namespace
+
+TEST_CASE("one job of ten thousand at which a library throws keeps none of the others waiting") {
+  constexpr int kJobs = test::tries(10'000);
+  JobsFixture fixture;
+  Poisoned poisoned;
+  runtime::OperatorLoop loop(test::loop_options(fixture.clock, fixture.mailbox, poisoned));
+  fixture.list_node();
+  Json job = *parse_json(JobsFixture::job("j", "1", "1"));
+  std::vector<Json> jobs;
+  for (int i = 0; i < kJobs; ++i) {
+    job["metadata"]["name"] = "j" + std::to_string(i);
+    job["metadata"]["uid"] = "u-" + std::to_string(i);
+    jobs.push_back(job);
+  }
+  REQUIRE(fixture.mailbox.post(test::listed(api::Kind::kTrainingJob, std::move(jobs))));
+  loop.step();
+  CHECK(poisoned.thrown > 0);
+  // A few have a place now, and the others are told what they wait for.
+  CHECK(std::ssize(poisoned.planned) == kJobs - 1);
 }
