@@ -790,7 +790,7 @@ class World final : public WireWorld, public SeatWorld {
   /// Of a split model each who goes counts, as its copy goes with it.
   void count_losses(const std::vector<int>& next) {
     const auto takes_nothing = [&](int one) {
-      return trainer(one).is_spared && config_.group_size() == 1;
+      return config_.is_sharded && trainer(one).is_spared && config_.group_size() == 1;
     };
     const auto is_loss = [&](int one) {
       return !trainer(one).is_put_off && !takes_nothing(one) && !std::ranges::count(next, one);

@@ -71,7 +71,7 @@ void add_model(const TrainingConfig& config, Json& identity) {
 /// Which messages trainers send each other in a step, at a checkpoint and when one enters: another
 /// number whenever a build says other things than the one before. A build that would not be
 /// understood is not let in, rather than break every step.
-constexpr int kExchange = 13;
+constexpr int kExchange = 14;
 
 }  // namespace
 

@@ -87,8 +87,8 @@ class Membership {
   /// not block.
   virtual bool is_leaving() const { return false; }
   /// In the view `epoch`, which was entered last: who is asked to leave of the workers in `slots`
-  /// takes nothing along that those who stay have not got. Again when that changes; with each entry
-  /// it is nobody again.
+  /// takes nothing along that those who stay have not got, or that all have not agreed on, if it is
+  /// to save it. Again when that changes; with each entry it is nobody again.
   virtual void spares(std::int64_t epoch, const std::vector<int>& slots) {
     static_cast<void>(epoch);
     static_cast<void>(slots);

@@ -573,6 +573,14 @@ Status Trainer::save_alone() {
   return save_in_place(nullptr, false);
 }
 
+/// A loss, or the others' stop, may have ended what all make before this process saves and leaves.
+/// Nobody is connected with it any more, so it saves what they have all found alike before that.
+Status Trainer::save_agreed() {
+  if (!can_save_alone() || !membership_.is_leaving()) return {};
+  if (!agreed_sum() || newest_checkpoint() >= standing_.step) return {};
+  return save_before_leaving();
+}
+
 void Trainer::tell_unsaved(const Error& error, std::int64_t step) const {
   log_warning("the checkpoint before a planned leave was not written",
               {{"step", step}, {"error", error.message()}, {"path", config_.checkpoint_path}});

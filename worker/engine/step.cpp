@@ -387,6 +387,9 @@ Status Trainer::set_flags() {
   // All hear it in the same step: each by itself may have been told of another view since.
   const bool are_files_leaving =
       keeps_files() && owner() == rank() && prepared_epoch_ > 0 && !membership_.is_staying();
+  // Before any view is without it: what ends the step that comes after that would leave nobody to
+  // compare with.
+  const bool are_files_asked = can_save_alone() && membership_.is_leaving();
   for (std::size_t k = 0; k < sums_->count(); ++k) {
     const auto tail = sums_->buffer(k).subspan(shape_.values());
     tail[kTailStop] = stop && k == 0 ? 1.0f : 0.0f;
@@ -394,6 +397,7 @@ Status Trainer::set_flags() {
     tail[kTailAheadSquared] = k == 0 ? ahead * ahead : 0.0f;
     tail[kTailRecorded] = is_recorded && k == 0 ? 1.0f : 0.0f;
     tail[kTailFilesLeave] = are_files_leaving && k == 0 ? 1.0f : 0.0f;
+    tail[kTailFilesAsked] = are_files_asked && k == 0 ? 1.0f : 0.0f;
   }
   return {};
 }

@@ -14,6 +14,7 @@ enum Tail : std::size_t {
   kTailAheadSquared,  ///< with it: whether that is the same for all
   kTailRecorded,      ///< from who writes the record: it has all lines before this step
   kTailFilesLeave,    ///< from the copy with the files: somebody of it is not in the view ahead
+  kTailFilesAsked,    ///< from who can save all of the state by itself: it is to leave
   kTailSize
 };
 

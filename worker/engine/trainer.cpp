@@ -115,9 +115,10 @@ Result<TrainingSummary> Trainer::run() {
 }
 
 /// What it says last knows of a checkpoint that it has begun, however long the disk takes.
-TrainingSummary Trainer::leave() {
+Result<TrainingSummary> Trainer::leave() {
   await_save();
   if (const Status saved = saver_.result(); !saved) tell_unsaved(saved.error(), saver_.step());
+  MUSTER_RETURN_IF_ERROR(save_agreed());
   result_ = summary();
   result_.left = true;
   return result_;
@@ -718,11 +719,13 @@ void Trainer::take_over(const EntryPlan& plan) {
 }
 
 Result<Trainer::Outcome> Trainer::train() {
-  for (;;) {
-    if (is_comparison_due(standing_)) {
+  for (bool are_files_asked = false;;) {
+    if (are_files_asked || is_comparison_due(standing_)) {
       MUSTER_ASSIGN_OR_RETURN(const bool is_sound, is_state_sound());
       if (!is_sound) return Outcome::kStateLost;
     }
+    // From now on slot 0 has what it can save, whatever ends the step under way.
+    if (are_files_asked && spared_.insert(0).second) membership_.spares(view_.epoch, {0});
     MUSTER_RETURN_IF_ERROR(settle());
     if (is_last_step() || standing_.is_stopping != 0) {
       // The model is written by the owner of the files; only a stop does not wait for it.
@@ -735,6 +738,7 @@ Result<Trainer::Outcome> Trainer::train() {
     }
     MUSTER_ASSIGN_OR_RETURN(const bool is_flip_agreed, train_step());
     if (is_flip_agreed) return go_over();
+    are_files_asked = summed_tail()[kTailFilesAsked] > 0;
     if (!is_dealt_) {
       MUSTER_RETURN_IF_ERROR(deal_evenly());
     } else if (is_look_due()) {

@@ -96,7 +96,7 @@ class Trainer {
   void choose_patience(std::int64_t step);
   Result<Outcome> train();
   Result<Outcome> go_over();
-  TrainingSummary leave();
+  Result<TrainingSummary> leave();
   Status deal_evenly();
   Work work() const {
     const auto products = static_cast<double>(rows_per_rank() * shape_.products());
@@ -243,6 +243,7 @@ class Trainer {
   Status save_before_leaving();
   Status save_with_others();
   Status save_alone();
+  Status save_agreed();
   void tell_unsaved(const Error& error, std::int64_t step) const;
   Status begin_save();
   Status write_checkpoint(bool is_beside, const std::function<Status()>& write);
@@ -291,6 +292,9 @@ class Trainer {
   /// before the owner is back.
   bool is_recorder() const { return owner() == rank() || owner() < 0; }
   bool keeps_files() const { return !config_.checkpoint_path.empty(); }
+  bool can_save_alone() const {
+    return keeps_files() && is_owner() && !is_sharded() && !is_split();
+  }
   /// What computes passes.
   kernels::Context& device() { return hooks_.device != nullptr ? *hooks_.device : context_; }
   Activations activations() const {
@@ -355,6 +359,7 @@ class Trainer {
   bool is_summed_by_speed_ = false;  ///< they may not be even
   /// By rank: 1 for who is to leave, as all have heard.
   std::vector<std::uint8_t> leaves_;
+  std::set<int> spared_;             ///< slots, as Membership::spares() was told last
   std::int64_t prepared_epoch_ = 0;  ///< what Membership said in the step under way
   std::int64_t agreed_epoch_ = 0;    ///< of a view that all have agreed to enter now; 0: none
   bool is_agreed_ = false;           ///< the newest view was entered so
@@ -420,7 +425,6 @@ class Trainer {
   Keeping keeping_;                          ///< who does, after the copies of the step under way
   std::size_t blocks_short_ = 0;             ///< with fewer copies than they are to have
   bool is_copied_ = true;                    ///< all have what they are to keep
-  std::set<int> spared_;                     ///< slots, as Membership::spares() was told last
   std::vector<Move> copies_;                 ///< of the step under way
   std::unique_ptr<comm::Work> copies_work_;  ///< to and from this process
   bool is_exchange_old_ = false;             ///< it is for those who kept what before

@@ -115,8 +115,8 @@ struct FilesMessage {
   std::string path = {};  ///< at most kMaxPathBytes
 };
 
-/// The process trains in `epoch`, where each keeps a part of the state: who is asked to leave of
-/// these workers takes nothing along that those who stay have not got.
+/// The process trains in `epoch`: who is asked to leave of these workers takes no part of a sharded
+/// state along that those who stay have not got, or has what it can save, as all have agreed.
 struct SparedMessage {
   static constexpr std::size_t kMaxSlots = 1024;
   std::int64_t epoch = 0;

@@ -50,6 +50,8 @@ struct Kind {
 constexpr Kind kKinds[] = {{false, 1, false}, {false, 1, true}, {true, 1, false}, {true, 1, true},
                            {false, 2, false}, {false, 2, true}, {true, 2, false}, {true, 2, true}};
 constexpr Kind kInPlace[] = {{false, 1, true}, {true, 1, true}, {false, 2, true}, {true, 2, true}};
+/// All of the state is slot 0's.
+constexpr Kind kAlone[] = {{false, 1, false}, {false, 1, true}};
 constexpr Kind kSplit[] = {{false, 2, false}, {false, 2, true}, {true, 2, false}};
 
 /// doctest's CAPTURE, of all fields.
@@ -68,12 +70,18 @@ struct LeaveTrial : Trial {
     steps = kAllSteps;
     config = kind.config(path);
     at_step = [this](ElasticWorld& world, std::int64_t at) {
+      if (at == asked_step) world.ask_to_leave(0);
       between(world, at);
       if (later) later(world, at);
     };
     before = [this, in_place = kind.saves_in_place](ElasticWorld& world) {
       if (in_place) world.save_in_place();
       if (at_point) world.watch_points(at_point);
+      if (!at_place) return;
+      world.watch_points([&](int trainer, std::string_view place, std::int64_t at) -> Status {
+        at_place(world, trainer, place, at);
+        return {};
+      });
     };
   }
   void stop_at(std::int64_t step) {
@@ -91,6 +99,10 @@ struct LeaveTrial : Trial {
   test::BetweenSteps between;
   std::function<void(ElasticWorld&, std::int64_t)> later;
   ElasticWorld::AtPoint at_point;
+  /// In place of at_point.
+  std::function<void(ElasticWorld&, int, std::string_view, std::int64_t)> at_place;
+  /// Slot 0 is asked to leave as soon as anybody has made it; two steps later at most all compare.
+  std::int64_t asked_step = -1;
 };
 
 /// By one worker that nothing happens to, with a checkpoint of `step`.
@@ -294,6 +306,93 @@ TEST_CASE("slot 0 dies over what it does before it leaves: the others go on with
   }
 }
 
+TEST_CASE("the step after which slot 0 leaves is cut: it saves the state before it") {
+  constexpr std::int64_t kMade = kLeaveStep - 1;  // with slot 0
+  const test::TempDirectory calm;
+  train_calm(calm.path(), kMade);
+  for (const bool dies : {true, false}) {  // or connections break
+    for (const Kind& kind : kAlone) {
+      CAPTURE(dies);
+      CAPTURE_KIND(kind);
+      const test::TempDirectory directory;
+      LeaveTrial trial(kind, directory.path(), kLeaveStep, [dies](ElasticWorld& world) {
+        CHECK(world.spared_by(0) == 3);
+        world.leave(0);
+        if (dies) world.doom(2, point::kForward);
+      });
+      trial.asked_step = kMade - 2;
+      std::atomic<bool> is_cut = dies;
+      trial.at_place = [&](ElasticWorld& world, int trainer, std::string_view place,
+                           std::int64_t step) {
+        const bool is_there = trainer == 1 && place == point::kForward && step == kMade;
+        if (is_there && !is_cut.exchange(true)) world.cut(1);
+      };
+      trial.stop_at(kLeaveStep + 2);
+      const auto world = trial.run(kind.workers());
+      const TrainingSummary left = end_of(*world, 0);
+      CHECK(left.left);
+      CHECK(left.step == kMade);
+      CHECK(left.checkpoint_step == kMade);
+      CHECK(world->outcome(2)->has_value() != dies);
+      CHECK(record_of(directory.path()).size() == static_cast<std::size_t>(kMade));
+      check_checkpoint(directory.path(), kMade, calm.path());
+      // What was made with slot 0 is not made again.
+      check_goes_on(kind, directory.path(), kMade, calm.path());
+    }
+  }
+}
+
+TEST_CASE("slot 0 is about to leave, and the others' stop ends an evaluation: it saves") {
+  const test::TempDirectory calm;
+  train_calm(calm.path(), kEvaluateStep);
+  for (const Kind& kind : kAlone) {
+    CAPTURE_KIND(kind);
+    const test::TempDirectory directory;
+    LeaveTrial trial(kind, directory.path(), kEvaluateStep, [](ElasticWorld&) {});
+    trial.asked_step = kEvaluateStep - 3;
+    std::atomic<bool> is_stopped = false;
+    trial.at_place = [&](ElasticWorld& world, int, std::string_view place, std::int64_t step) {
+      const bool is_there = place == point::kEvaluate && step == kEvaluateStep;
+      if (!is_there || is_stopped.exchange(true)) return;
+      world.leave(0);
+      world.stop();
+    };
+    const auto world = trial.run(kind.workers());
+    const TrainingSummary left = end_of(*world, 0);
+    CHECK(left.left);
+    CHECK(left.step == kEvaluateStep);
+    CHECK(left.checkpoint_step == kEvaluateStep);
+    for (const int other : {1, 2}) CHECK(end_of(*world, other).step == kEvaluateStep);
+    CHECK(world->broken() == 0);
+    check_checkpoint(directory.path(), kEvaluateStep, calm.path());
+    check_goes_on(kind, directory.path(), kEvaluateStep, calm.path());
+  }
+}
+
+TEST_CASE("one dies while copies are compared before slot 0 leaves: what it has is not saved") {
+  for (const Kind& kind : kAlone) {
+    CAPTURE_KIND(kind);
+    const test::TempDirectory directory;
+    LeaveTrial trial(kind, directory.path(), kLeaveStep, [](ElasticWorld& world) {
+      world.doom(2, point::kCompare);
+      world.leave(0);
+    });
+    trial.asked_step = kLeaveStep - 3;
+    trial.at_place = [](ElasticWorld& world, int trainer, std::string_view place,
+                        std::int64_t step) {
+      const bool is_there = trainer == 0 && place == point::kCompare && step == kLeaveStep;
+      if (is_there) world.wait_ended(2);
+    };
+    trial.stop_at(kLeaveStep + 2);
+    const auto world = trial.run(kind.workers());
+    const TrainingSummary left = end_of(*world, 0);
+    CHECK(left.left);
+    CHECK(left.step == kLeaveStep);
+    CHECK(left.checkpoint_step == -1);
+    CHECK_FALSE(has_whole_checkpoint(directory.path(), kLeaveStep));
+  }
+}
+
 TEST_CASE("slot 0 leaves with a full disk: it leaves all the same, and nobody waits for it") {
   for (const Kind& kind : kKinds) {
     CAPTURE_KIND(kind);
@@ -322,8 +421,12 @@ TEST_CASE("without checkpoints, or where others leave, nothing is compared and n
       CAPTURE(has_files);
       CAPTURE_KIND(kind);
       const test::TempDirectory directory;
+      const int leaver = has_files ? 2 : 0;
       LeaveTrial trial(kind, has_files ? directory.path() : "", kLeaveStep,
-                       [&](ElasticWorld& world) { world.leave(has_files ? 2 : 0); });
+                       [&](ElasticWorld& world) {
+                         if (!kind.is_sharded) world.ask_to_leave(leaver);
+                         world.leave(leaver);
+                       });
       std::atomic<int> done = 0;
       trial.at_point = [&](int, std::string_view point, std::int64_t step) -> Status {
         const bool is_asked = point == point::kCompare || point == point::kCheckpoint;
@@ -333,7 +436,7 @@ TEST_CASE("without checkpoints, or where others leave, nothing is compared and n
       const auto world = trial.run(kind.workers());
       CHECK(ends_of(*world, kAllSteps).left == 1);
       CHECK(done == 0);
-      CHECK((*world->outcome(has_files ? 2 : 0))->checkpoint_step == -1);
+      CHECK((*world->outcome(leaver))->checkpoint_step == -1);
     }
   }
 }
