@@ -36,6 +36,9 @@ struct MembershipOptions {
   int copy_processes = 1;
   /// Each trainer keeps a part of the state, which is copied before it leaves.
   bool is_sharded = false;
+  /// The trainers compare what the worker with the files is to save, from when it is asked to
+  /// leave.
+  bool compares_files = false;
   milliseconds beat{50};
   milliseconds silence{300};  ///< not heard for longer = suspected
   /// Who was heard late before has kLateTimes its longest interval instead, and whose trainers take
@@ -54,8 +57,9 @@ struct MembershipOptions {
   /// Longer while a stop would save nothing; then only its own end bounds that. And for so long
   /// after a loss nobody leaves between two steps.
   milliseconds holder{10'000};
-  /// A leaver waits so long until what it keeps of sharded state is copied, which takes one or two
-  /// steps. What is not by then it hands over at the end of the step after which it leaves.
+  /// A leaver waits so long until what it keeps of sharded state is copied, or what it is to save
+  /// is compared, which takes one or two steps. What is not by then it hands over, or saves, at the
+  /// end of the step after which it leaves.
   milliseconds relief{5'000};
   milliseconds ballot{150};           ///< a ballot that is not through by then is tried anew
   milliseconds ask_again{500};        ///< the witness
@@ -291,7 +295,7 @@ class Membership {
   bool has_trained() const;
   bool is_between_steps(const View& next) const;
   bool would_leave_unsaved(const View& next) const;
-  bool takes_shards_along(const View& next) const;
+  bool takes_state_along(const View& next) const;
   void drop_leavers(MonoTime now, View& next);
   void add_newcomers(MonoTime now, View& next);
   bool fits(MonoTime now, const View& next, WorkerId id, Peer& peer);

@@ -250,14 +250,16 @@ bool Membership::would_leave_unsaved(const View& next) const {
              [this](const Seat& seat) { return is_leaving(seat.id) && has_files(seat.id); });
 }
 
-/// Whether somebody who leaves keeps a part of the state of which others lack copies, as this
-/// worker's trainers see it: it is copied while all are in the view. Once one is decided without
-/// those who leave, and a loss ends the step before it, they cannot give anything any more.
-bool Membership::takes_shards_along(const View& next) const {
-  if (!options_.is_sharded || !has_trained()) return false;
+/// Whether somebody who leaves keeps a part of the state of which others lack copies, or has files
+/// and nothing yet that all agree it can save, as this worker's trainers see it: it is copied, or
+/// compared, while all are in the view. Once one is decided without those who leave, and a loss
+/// ends the step before it, they cannot give anything any more, nor compare.
+bool Membership::takes_state_along(const View& next) const {
+  if (!has_trained()) return false;
   return std::ranges::any_of(next.seats, [this](const Seat& seat) {
+    const bool has_any = options_.is_sharded || (options_.compares_files && has_files(seat.id));
     const auto has_part = [&](const TrainerPlace& one) { return is_in(seat.id, one); };
-    return is_leaving(seat.id) && std::ranges::any_of(seat.trainers, has_part) &&
+    return has_any && is_leaving(seat.id) && std::ranges::any_of(seat.trainers, has_part) &&
            !std::ranges::binary_search(spared_, seat.id.slot);
   });
 }
@@ -302,7 +304,7 @@ void Membership::drop_leavers(MonoTime now, View& next) {
   // Who is asked to leave has a grace of its own, and waits neither for ever.
   const auto overdue = now - *leaves_since_ - gather;
   if (overdue < options_.holder && would_leave_unsaved(next)) return;
-  if (overdue < options_.relief && takes_shards_along(next)) return;
+  if (overdue < options_.relief && takes_state_along(next)) return;
   std::erase_if(next.seats, [&](const Seat& seat) {
     if (!is_leaving(seat.id)) return false;
     next.departed.push_back({seat.id, Fate::kLeft});

@@ -45,6 +45,12 @@ bool keeps_shards(const Json& training) {
   return state != training.end() && state->is_string() && state->get<std::string>() == "Sharded";
 }
 
+bool keeps_checkpoints(const Json& training) {
+  if (!training.is_object()) return false;
+  const auto checkpoint = training.find("checkpoint");
+  return checkpoint != training.end() && checkpoint->is_object();
+}
+
 }  // namespace
 
 void SentinelWorker::begin_membership(const Postman::Joined& joined) {
@@ -61,6 +67,9 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
   MembershipOptions options = options_.membership;
   options.copy_processes = split_of(response.training).processes();
   options.is_sharded = keeps_shards(response.training);
+  // Of what several have parts of, one alone can save nothing.
+  options.compares_files =
+      keeps_checkpoints(response.training) && !options.is_sharded && options.copy_processes == 1;
   file_workers_ = file_workers(options, config_.processes);
   if (!response.joining) {
     View first = first_view(response);

@@ -351,6 +351,33 @@ TEST_CASE("who keeps a part of the state leaves once others have copies of it, o
   CHECK(view.urgent_epoch < view.epoch);
 }
 
+TEST_CASE("who has the files leaves once all agree on what it can save, or in a while") {
+  MembershipOptions options;
+  options.compares_files = true;
+  Table table(0, {0, 1, 2}, options);
+  table.enter(kEpoch);
+  table.leave();
+  const std::map<int, Table::Tweak> others = {{1, kPlain}, {2, kPlain}};
+  table.pass(milliseconds(3'500), others);
+  CHECK(table.sent<Prepare>(1).empty());
+  SUBCASE("as they are told") { table.spare(kEpoch, {0}); }
+  SUBCASE("in a while") {
+    table.pass(milliseconds(4'300), others);
+    CHECK(table.sent<Prepare>(1).empty());
+    table.pass(milliseconds(300), others);
+  }
+  CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{1, 2});
+}
+
+TEST_CASE("who has no files has nothing to save that all would have to agree on") {
+  MembershipOptions options;
+  options.compares_files = true;
+  Table table(0, {0, 1, 2}, options);
+  table.enter(kEpoch);
+  table.pass(milliseconds(1'100), {{1, kPlain}, {2, leaves}});
+  CHECK(slots_of(decide_with(table, {1})) == std::vector<int>{0, 1});
+}
+
 TEST_CASE("copies count in the membership in which they were made, and of those who keep any") {
   MembershipOptions options;
   options.is_sharded = true;
