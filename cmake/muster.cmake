@@ -35,6 +35,11 @@ if(MUSTER_SANITIZE)
   string(REPLACE "," ";" sanitizers "${MUSTER_SANITIZE}")
   add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MUSTER_SANITIZE})
+  if("address" IN_LIST sanitizers)
+    # Frames that outlive their function, for each of which there is a second way to be laid out, are a sixth of the compiler's
+    # time and a fifth of the tests'.
+    add_compile_options(-fsanitize-address-use-after-return=never)
+  endif()
   if("undefined" IN_LIST sanitizers)
     # Checks before each access are a third of the compiler's time. The address sanitizer sees an access to null or beyond an
     # object when it happens, nothing here is cast to a derived class, and what reads from raw bytes checks their alignment:
