@@ -19,7 +19,10 @@ from placement_test import condition, job, start_operator  # noqa: E402
 from processes import ClusterError, run, wait_for  # noqa: E402
 
 SECONDS = 120
-QUOTA = 8  # CPUs; the node has room for more, so that only Kueue holds anything back
+QUOTA = 8  # CPUs; node n0 has room for more, so that only Kueue holds anything back
+HALL = "example.com/hall"  # a level of which only a Topology of Kueue tells
+# Neighbours by name stand in different halls; of two processors each.
+HALLS = {f"t{number}": f"h{number % 2}" for number in range(4)}
 QUEUE = "kueue.x-k8s.io/queue-name"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -37,9 +40,11 @@ def setUpModule():
     PLANE.kubectl("apply", "-f", f"{ROOT}/crds")
     wait_for("the kind is served", lambda: PLANE.get("/apis/muster.dev/v1alpha1/trainingjobs"), SECONDS)
     start_kueue(PLANE)
-    create(*queue_objects(), make_node("n0", {"cpu": "64", "memory": "256Gi", "pods": "100"}))
+    in_halls = [make_node(name, {"cpu": "2", "memory": "8Gi", "pods": "10"}, {HALL: hall, "part": "halls"})
+                for name, hall in HALLS.items()]
+    create(*queue_objects(), make_node("n0", {"cpu": "64", "memory": "256Gi", "pods": "100"}), *in_halls)
     start_kwok(PLANE, ends=True)
-    wait_ready(PLANE, 1, SECONDS)
+    wait_ready(PLANE, 1 + len(HALLS), SECONDS)
     start_operator(PLANE, BIN_DIR)
 
 
@@ -255,6 +260,24 @@ class Kueue(unittest.TestCase):
         end("hand-1", 25)
         made("hand-2")
         wait_for("the replacement runs", lambda: running() == {"hand-0", "hand-2"}, SECONDS)
+
+    def test_outside_of_its_queues_its_topology_and_annotation_choose_the_place(self):
+        body = job("halls", 2, "2")
+        body["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": HALL}
+        body["spec"]["worker"]["nodeSelector"] = {"part": "halls"}
+        create(body)
+        self.addCleanup(self.remove, "halls")
+        message = condition(self.wait("halls", "Admitted", "False"), "Admitted")["message"]
+        self.assertIn(f"{HALL}, and no node says in which it stands", message)
+        self.assertEqual(pods_of("halls"), [])
+        create({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "halls"},
+                "spec": {"levels": [{"nodeLabel": HALL}]}})
+        self.addCleanup(PLANE.kubectl, "delete", "topologies.kueue.x-k8s.io", "halls")
+        self.assertIn("topology from Kueue Topology halls", condition(self.runs("halls"), "Admitted")["message"])
+        pods = pods_of("halls")
+        self.assertEqual(len({pod["spec"]["nodeName"] for pod in pods}), 2)
+        self.assertEqual(len({HALLS[pod["spec"]["nodeName"]] for pod in pods}), 1)
+        self.assertFalse([pod for pod in pods if GROUP in pod["metadata"]["labels"]], "Kueue was asked")
 
     def test_two_queues_for_one_job_are_refused(self):
         name = self.submit("both", 1, "1", queueName="research")

@@ -71,6 +71,12 @@ class PodGroups(unittest.TestCase):
         PLANE.kubectl("delete", "trainingjob", name, "--ignore-not-found")
         wait_for(f"pods and groups of {name} are gone", lambda: not pods_of(name) and not groups_of(name), SECONDS)
 
+    def refused(self, name, count):
+        """Whether the scheduler has found no room for so many pods, which are all that there are."""
+        pods = pods_of(name)
+        return len(pods) == count and all(any(one["type"] == "PodScheduled" and one["status"] == "False"
+                                              for one in pod["status"].get("conditions", [])) for pod in pods)
+
     def runs(self, name):
         return wait_for(f"{name} runs", lambda: (lambda found: found if condition(found, "Running").get("status") == "True" else None)(get(name)), SECONDS)
 
@@ -90,17 +96,29 @@ class PodGroups(unittest.TestCase):
 
     def test_an_unplaced_gang_is_bound_whole_or_not_at_all(self):
         name = self.submit(job("unplaced", 5, "2", scheduling="Unplaced"))
-
-        def refused():
-            pods = pods_of(name)
-            return len(pods) == 5 and all(any(one["type"] == "PodScheduled" and one["status"] == "False"
-                                              for one in pod["status"].get("conditions", [])) for pod in pods)
-        wait_for("the scheduler has found no room for five", refused, SECONDS)
+        wait_for("the scheduler has found no room for five", lambda: self.refused(name, 5), SECONDS)
         # There is room for four of them.
         self.assertEqual([pod["spec"].get("nodeName") for pod in pods_of(name)], [None] * 5)
         create(make_node("n1", NODE))
         self.addCleanup(PLANE.kubectl, "delete", "node", "n1")
         self.runs(name)
+
+    def test_of_two_unplaced_gangs_that_come_together_one_is_bound_whole_and_the_other_holds_nothing(self):
+        # Pod by pod there is room for two of each.
+        names = ["left", "right"]
+        for name in names:
+            self.addCleanup(self.remove, name)
+        create({"apiVersion": "v1", "kind": "List", "items": [job(name, 3, "2", scheduling="Unplaced") for name in names]})
+        first = wait_for("one of them runs", lambda: next(
+            (name for name in names if condition(get(name), "Running").get("status") == "True"), None), SECONDS)
+        names.remove(first)
+        (other,) = names
+        wait_for("the scheduler has found no room for the other", lambda: self.refused(other, 3), SECONDS)
+        self.assertEqual([pod["spec"].get("nodeName") for pod in pods_of(other)], [None] * 3)
+        self.assertEqual([pod["spec"]["nodeName"] for pod in pods_of(first)], ["n0"] * 3)
+        self.remove(first)
+        self.runs(other)
+        self.assertEqual(get(other)["status"].get("restarts", 0), 0)
 
     def test_a_worker_alone_is_no_group(self):
         name = self.submit(job("alone", 1, "1"))
