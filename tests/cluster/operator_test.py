@@ -820,7 +820,7 @@ class OperatorTest(unittest.TestCase):
         denied = [one for one in audit(user="small-operator") if one["responseStatus"]["code"] == 403]
         self.assertEqual([one["requestURI"] for one in denied], [])
 
-    def test_bad_flags_and_kubeconfigs_end_with_2_and_one_line(self):
+    def test_bad_flags_kubeconfigs_and_price_lists_end_with_2_and_one_line(self):
         directory = tempfile.mkdtemp(prefix="muster-operator-")
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         # Of an API server that would never answer: who is refused has not asked it, and so waited for nobody.
@@ -840,7 +840,14 @@ class OperatorTest(unittest.TestCase):
         kubeconfig("unreadable-ca", {"token": "t"}, **{"certificate-authority": directory})
         kubeconfig("old-user", {"client-certificate": old, "client-key": old_key},
                    **{"certificate-authority": f"{directory}/ca.crt"})
+        # Of weekends it says nothing. It is refused before the API server is asked for.
+        prices = f"{directory}/prices.json"
+        with open(prices, "w", encoding="utf-8") as file:
+            json.dump({"currency": "EUR", "tiers": [{"name": "all", "prices": [{"resource": "cpu", "perHour": "1"}], "hours": [
+                {"days": "Mon-Fri", "from": "00:00", "to": "00:00", "factor": "1"}]}]}, file)
         for flags, words in [
+                (["--kubeconfig", f"{directory}/no-ca", f"--price-list={prices}"],
+                 f"--price-list: {prices}: tiers[0].hours: leaves a gap from Sat 00:00 on"),
                 (["--nonsense"], "--nonsense"), (["--log-level=loud"], "--log-level"),
                 (["--leader-elect-lease-duration=1"], "--leader-elect-lease-duration"),
                 (["--kubeconfig", f"{directory}/exec"], "users.a.exec"), (["--kubeconfig", directory], "is a directory"),
