@@ -4,6 +4,7 @@
 Needs root and the release programs.
 """
 
+import datetime
 import json
 import os
 import sys
@@ -18,6 +19,9 @@ OWN = "320m"
 # So dear that a second of two workers is more than the smaller of the budgets, whichever nodes they are on.
 PRICES = {"currency": "EUR", "tiers": [{"name": "all", "prices": [{"resource": "cpu", "perHour": "3600"}]}]}
 SPENT, AMPLE = "0.01", "100000000"
+# A pod that is asked to leave is killed after so long (terminationGracePeriodSeconds): room that comes sooner was left by workers that
+# ended by themselves.
+GRACE_SECONDS = 30
 
 
 def queue(name, **spec):
@@ -71,6 +75,13 @@ class QueuesTest(LongJobTest):
         asked = [status["takenBack"] for status in self.status_writes(gives) if status.get("takenBack")]
         self.assertEqual([one.get("shrinks") for one in asked], [1])
 
+    def assert_given_in_seconds(self, waits):
+        """By the times of the job itself: from when it was made until it had its places."""
+        job = self.job(waits)
+        (given,) = [one["lastTransitionTime"] for one in job["status"]["conditions"] if one["type"] == "Admitted"]
+        made, given = (datetime.datetime.fromisoformat(text) for text in (job["metadata"]["creationTimestamp"], given))
+        self.assertLess((given - made).total_seconds(), GRACE_SECONDS)
+
     def apply_short(self, manifest):
         self.addCleanup(self.kubectl, "delete", "tjob", manifest["metadata"]["name"], "--ignore-not-found", check=False)
         self.apply(manifest)
@@ -83,6 +94,7 @@ class QueuesTest(LongJobTest):
         self.apply_short(short_job("owner", "product", 2))
         wait_for("the owner's gang has its place", lambda: self.reason("owner")[0] == "True", 60)
         self.assert_asked_at_once("owner", "wide", 2)
+        self.assert_given_in_seconds("owner")
         self.assertLess(self.step("wide"), LONG_STEPS, "the room is that of a job that was over")
         self.assertEqual(self.taken_back("wide"), {"shrinks": 1, "preemptions": 0, "lostProcessSeconds": 0})
         self.ended("owner")
@@ -107,6 +119,7 @@ class QueuesTest(LongJobTest):
         self.apply_short(short_job("late", "research", 1))
         wait_for("the other has its place", lambda: self.reason("late")[0] == "True", 60)
         self.assert_asked_at_once("late", "modest", 3)
+        self.assert_given_in_seconds("late")
         self.assertLess(self.step("modest"), steps, "the room is that of a job that was over")
         self.assertEqual(self.taken_back("modest"), {"shrinks": 1, "preemptions": 0, "lostProcessSeconds": 0})
         text = self.kubectl("describe", "tjob", "modest")
