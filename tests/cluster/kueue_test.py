@@ -20,6 +20,7 @@ from processes import ClusterError, run, wait_for  # noqa: E402
 
 SECONDS = 120
 QUOTA = 8  # CPUs; node n0 has room for more, so that only Kueue holds anything back
+IN_ONE = "kueue.x-k8s.io/podset-required-topology"
 HALL = "example.com/hall"  # a level of which only a Topology of Kueue tells
 # Neighbours by name stand in different halls; of two processors each.
 HALLS = {f"t{number}": f"h{number % 2}" for number in range(4)}
@@ -42,28 +43,39 @@ def setUpModule():
     start_kueue(PLANE)
     in_halls = [make_node(name, {"cpu": "2", "memory": "8Gi", "pods": "10"}, {HALL: hall, "part": "halls"})
                 for name, hall in HALLS.items()]
-    create(*queue_objects(), make_node("n0", {"cpu": "64", "memory": "256Gi", "pods": "100"}), *in_halls)
+    create(*queue_objects("lab", "team", "any"), made("WorkloadPriorityClass", "high", value=1000),
+           make_node("n0", {"cpu": "64", "memory": "256Gi", "pods": "100"}), *in_halls)
     start_kwok(PLANE, ends=True)
     wait_ready(PLANE, 1 + len(HALLS), SECONDS)
     start_operator(PLANE, BIN_DIR)
 
 
-def queue_objects():
-    def made(kind, name, **content):
-        return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **content}
+def made(kind, name, **content):
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, **content}
+
+
+def queue_objects(name, local_name, flavor, **of_flavor):
+    """A queue of one flavor, and what stands for it in the namespace."""
     quota = [{"name": "cpu", "nominalQuota": str(QUOTA)}, {"name": "memory", "nominalQuota": "256Gi"}]
-    yield made("ResourceFlavor", "any")
-    yield made("ClusterQueue", "lab", spec={
+    yield made("ResourceFlavor", flavor, **of_flavor)
+    yield made("ClusterQueue", name, spec={
         "namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "any", "resources": quota}]}]})
-    local = made("LocalQueue", "team", spec={"clusterQueue": "lab"})
+        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": flavor, "resources": quota}]}]})
+    local = made("LocalQueue", local_name, spec={"clusterQueue": name})
     local["metadata"]["namespace"] = "default"
     yield local
-    yield made("WorkloadPriorityClass", "high", value=1000)
 
 
-def create(*objects):
-    PLANE.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+def topology():
+    return made("Topology", "halls", spec={"levels": [{"nodeLabel": HALL}]})
+
+
+def create(*objects, verb="create"):
+    PLANE.kubectl(verb, "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+
+def remove(*objects):
+    create(*objects, verb="delete")
 
 
 def get(name):
@@ -97,9 +109,9 @@ def change(kind, name, **spec):
 class Kueue(unittest.TestCase):
     maxDiff = None
 
-    def submit(self, name, workers, cpu, labels=None, **spec):
+    def submit(self, name, workers, cpu, labels=None, annotations=None, **spec):
         body = job(name, workers, cpu, **spec)
-        body["metadata"]["labels"] = {QUEUE: "team", **(labels or {})}
+        body["metadata"].update({"labels": {QUEUE: "team", **(labels or {})}, "annotations": annotations or {}})
         create(body)
         self.addCleanup(self.remove, name)
         return name
@@ -261,23 +273,35 @@ class Kueue(unittest.TestCase):
         made("hand-2")
         wait_for("the replacement runs", lambda: running() == {"hand-0", "hand-2"}, SECONDS)
 
-    def test_outside_of_its_queues_its_topology_and_annotation_choose_the_place(self):
-        body = job("halls", 2, "2")
-        body["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": HALL}
+    def assert_in_one_hall(self, name):
+        nodes = [pod["spec"]["nodeName"] for pod in pods_of(name)]
+        self.assertEqual((len(set(nodes)), len({HALLS[node] for node in nodes})), (2, 1), nodes)
+
+    def test_outside_of_its_queues_its_topology_and_annotation_tell_us_the_place(self):
+        body = job("outside", 2, "2")
+        body["metadata"]["annotations"] = {IN_ONE: HALL}
         body["spec"]["worker"]["nodeSelector"] = {"part": "halls"}
         create(body)
-        self.addCleanup(self.remove, "halls")
-        message = condition(self.wait("halls", "Admitted", "False"), "Admitted")["message"]
+        self.addCleanup(self.remove, "outside")
+        message = condition(self.wait("outside", "Admitted", "False"), "Admitted")["message"]
         self.assertIn(f"{HALL}, and no node says in which it stands", message)
-        self.assertEqual(pods_of("halls"), [])
-        create({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "halls"},
-                "spec": {"levels": [{"nodeLabel": HALL}]}})
-        self.addCleanup(PLANE.kubectl, "delete", "topologies.kueue.x-k8s.io", "halls")
-        self.assertIn("topology from Kueue Topology halls", condition(self.runs("halls"), "Admitted")["message"])
-        pods = pods_of("halls")
-        self.assertEqual(len({pod["spec"]["nodeName"] for pod in pods}), 2)
-        self.assertEqual(len({HALLS[pod["spec"]["nodeName"]] for pod in pods}), 1)
-        self.assertFalse([pod for pod in pods if GROUP in pod["metadata"]["labels"]], "Kueue was asked")
+        self.assertEqual(pods_of("outside"), [])
+        create(topology())
+        self.addCleanup(remove, topology())
+        self.assertIn("topology from Kueue Topology halls", condition(self.runs("outside"), "Admitted")["message"])
+        self.assert_in_one_hall("outside")
+        self.assertFalse([pod for pod in pods_of("outside") if GROUP in pod["metadata"]["labels"]], "Kueue was asked")
+
+    def test_within_its_queues_kueue_is_handed_the_annotation_and_chooses_the_place(self):
+        of_halls = [topology(), *queue_objects("halls", "halls", "halls", spec={"nodeLabels": {"part": "halls"}, "topologyName": "halls"})]
+        create(*of_halls)
+        self.addCleanup(remove, *of_halls)
+        name = self.submit("within", 2, "2", {QUEUE: "halls"}, {IN_ONE: HALL})
+        self.assertEqual(self.runs(name)["status"]["kueueQueue"], "halls")
+        self.assert_in_one_hall(name)
+        (group,) = groups_of(name)
+        (given,) = workloads()[group]["status"]["admission"]["podSetAssignments"]
+        self.assertEqual(given["topologyAssignment"]["levels"], [HALL])
 
     def test_two_queues_for_one_job_are_refused(self):
         name = self.submit("both", 1, "1", queueName="research")
