@@ -771,8 +771,9 @@ TEST_CASE("sharded, a copy that leaves takes something along until each of its p
     for (const int one : kLeavers) {
       if (step == kAsked) world.ask_to_leave(one);
       if (step == kCopied) CHECK(world.spared_by(one) == 0);
-      if (step == kTold + 1) CHECK(world.spared_by(one) == 6);
-      if (step == kTold + 1) world.leave(one);
+      // One of another stage may still be a step behind.
+      if (step == kTold + 2) CHECK(world.spared_by(one) == 6);
+      if (step == kTold + 2) world.leave(one);
     }
   };
   const auto world = trial.run(6);
