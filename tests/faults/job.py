@@ -26,6 +26,8 @@ DEADLINE = 120
 POLL_SECONDS = 0.005
 # Steps of a run that ends when a test has done with it all that it wants, however long that takes.
 ENDLESS = 100_000_000
+# Of a checkpoint; they have no byte that depends on anything but the training.
+MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 # spec.training of all layers there are: what a step makes depends on statistics over a batch, on masks, and on moments.
 CNN = {"model": {"cnn": {"channels": [4, 8], "kernelSize": 3, "normalization": "Batch", "hidden": [32], "dropout": "0.25"}},
        "optimizer": {"adamw": {"learningRate": "0.003", "weightDecay": "0.05"}}, "gradientClipping": {"maxNorm": "1.0"}}
@@ -336,14 +338,17 @@ class Job:
         return json.loads(read(os.path.join(self.output, "report.json")))
 
     def model(self):
-        with open(os.path.join(self.output, "model.safetensors"), "rb") as file:
+        with open(os.path.join(self.output, MODEL), "rb") as file:
+            return file.read()
+
+    def saved(self, name, step):
+        """A file of the checkpoint of that step."""
+        with open(os.path.join(self.output, "checkpoints", f"step-{step:012}", name), "rb") as file:
             return file.read()
 
     def optimizer(self):
-        """The optimiser's state after the last step, as its checkpoint has it."""
-        path = os.path.join(self.output, "checkpoints", f"step-{self.steps:012}", "optimizer.safetensors")
-        with open(path, "rb") as file:
-            return file.read()
+        """The optimiser's state after the last step."""
+        return self.saved(OPTIMIZER, self.steps)
 
     def reference(self):
         """(records, model, optimiser's state) of an undisturbed run of one worker."""
@@ -440,6 +445,8 @@ class FaultTest(unittest.TestCase):
                 self.assertEqual(made["step"], number)
                 by_workers[made["workers"]] += 1
             self.assertEqual(number, steps)
+            for name in (MODEL, OPTIMIZER):
+                self.assertTrue(job.saved(name, steps) == calm.saved(name, steps), f"{name} of step {steps} is another one")
         return by_workers
 
     @staticmethod
