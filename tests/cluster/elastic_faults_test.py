@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What goes wrong around a job that trains on two real nodes: a node without power, a drain, the API server away while a
-worker dies, operators killed in the middle of a resize. Survivors stay, and the model is the laptop's.
+"""What goes wrong around a job that trains on two real nodes: a node without power, a drain, the API server away while a worker
+dies and a node loses power, operators killed in the middle of a resize. Survivors keep their pods and processes, every step is made once,
+and the model is the laptop's.
 
 Needs root and the release programs.
 """
@@ -12,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import installed  # noqa: E402
-from long_job import LOST, STALL, LongJobTest, long_job  # noqa: E402
+from long_job import ENTERS, LOST, STALL, LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 # How often operators are killed at a resize to 4 and to 3, until they were in the middle of both.
@@ -21,8 +22,8 @@ RESIZE_TRIES = 3
 
 class ElasticFaults(LongJobTest):
     def start_on_both_nodes(self, name, workers=3):
-        """Two, three or four workers on both nodes; the number of the node that slot 0, which has the files, is not on, and the uids
-        of the workers that are not there."""
+        """Two, three or four workers on both nodes; the number of the node that slot 0, which has the files, is not on, and the processes
+        of the workers that are not there, by the uids of their pods."""
         manifest = long_job(name, most=workers)
         worker = manifest["spec"]["worker"]
         worker["count"], worker["resources"]["memory"] = workers, self.part_of_a_node(fifths=3 if workers == 2 else 2)
@@ -33,17 +34,21 @@ class ElasticFaults(LongJobTest):
         others = [slot for slot, node in nodes.items() if node != nodes[0]]
         self.assertTrue(others, f"all workers are on {nodes[0]}")
         self.assertEqual(len(others), workers // 2, "without the other node there are too few")
-        return int(nodes[others[0]][len("node"):]), self.uids(name, [slot for slot in nodes if slot not in others])
+        return int(nodes[others[0]][len("node"):]), self.of_slots(name, [slot for slot in nodes if slot not in others])
 
-    def uids(self, name, slots):
-        return {pod["metadata"]["uid"] for pod in self.pods(name)
-                if int(pod["metadata"]["labels"]["muster.dev/slot"]) in slots}
+    def of_slots(self, name, slots):
+        """The processes of the workers of these slots, by the uids of their pods."""
+        return self.processes_of(pod for pod in self.pods(name) if int(pod["metadata"]["labels"]["muster.dev/slot"]) in slots)
+
+    def assert_same_processes(self, survivors):
+        """Of workers that train; that needs no API server."""
+        self.assertEqual(self.processes_of({"metadata": {"uid": uid}} for uid in survivors), survivors)
 
     def assert_same_bits(self, name, survivors):
         self.ended(name)
         self.assertEqual(self.job(name)["status"]["restarts"], 0)
-        self.assertLessEqual(survivors, {pod["metadata"]["uid"] for pod in self.pods(name)})
-        self.assertEqual(self.fetched_model(name), self.laptop_model())
+        self.assertLessEqual(set(survivors), {pod["metadata"]["uid"] for pod in self.pods(name)})
+        self.assert_as_on_the_laptop(name)
 
     def test_a_node_without_power_stops_nobody_else(self):
         number, survivors = self.start_on_both_nodes("power")
@@ -51,6 +56,7 @@ class ElasticFaults(LongJobTest):
         node.power_off()
         try:
             self.assert_trains_on()
+            self.assert_same_processes(survivors)
         finally:
             node.start()
             node.ready()
@@ -71,6 +77,7 @@ class ElasticFaults(LongJobTest):
         try:
             # Whoever leads the operators from now on says so; the node is still without power.
             self.assert_trains_on(seconds=120)
+            self.assert_same_processes(survivors)
         finally:
             node.start()
             node.ready()
@@ -95,6 +102,7 @@ class ElasticFaults(LongJobTest):
                              "--pod-selector=muster.dev/job-name=drained", "--timeout=60s")
         try:
             self.assert_trains_on()
+            self.assert_same_processes(survivors)
             for slot in leaving:
                 self.assert_told("drained", rf"WorkerLost .*worker {slot} left at step \d+ \(asked to leave\)" + STALL)
         finally:
@@ -119,11 +127,12 @@ class ElasticFaults(LongJobTest):
             self.kubectl("patch", "tjob", "least", "--type=merge", "-p", '{"spec":{"worker":{"count":2,"min":2}}}')
             wait_for("both train", lambda: self.workers("least") == "2/2", 120)
         self.assertEqual({pod["spec"]["nodeName"] for pod in self.pods("least")}, {home, away})
-        survivors = self.uids("least", [0])
+        survivors = self.of_slots("least", [0])
         self.cluster.kubectl("drain", away, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
                              "--pod-selector=muster.dev/job-name=least", "--timeout=120s", seconds=150)
         try:
             self.assert_trains_on()
+            self.assert_same_processes(survivors)
             self.assert_told("least", rf"Resized .*node {away} is cordoned and nobody can be spared there: worker 2 to join")
             self.assert_told("least", r"left at step \d+")
         finally:
@@ -145,22 +154,35 @@ class ElasticFaults(LongJobTest):
         finally:
             self.kubectl("delete", "pod", "room", "--wait=true")
 
-    def test_a_worker_dies_while_the_api_server_is_away(self):
-        number, survivors = self.start_on_both_nodes("apiless")
-        victim = next(pod for pod in self.pods("apiless") if pod["spec"]["nodeName"] == f"node{number}")
+    def test_a_worker_dies_and_a_node_loses_power_while_the_api_server_is_away(self):
+        number, survivors = self.start_on_both_nodes("apiless", workers=4)
+        pods = self.pods("apiless")
+        survivor = next(pod for pod in pods if pod["metadata"]["uid"] in survivors)
+        victim, silent = (pod for pod in pods if pod["metadata"]["uid"] not in survivors)
+        node, epoch = self.cluster.node(number), self.newest_epoch(survivor, ENTERS)
         self.cluster.api_stop()
         try:
-            self.assertTrue(self.kill(victim))
-            self.assert_trains_on()
+            try:
+                self.assertTrue(self.kill(victim))
+                wait_for("three train", lambda: self.newest_epoch(survivor, ENTERS) > epoch, 60)
+                self.assert_trains_on()
+                # Of the three, two are left, who need ask nobody.
+                node.power_off()
+                self.assert_trains_on()
+                self.assert_same_processes(survivors)
+            finally:
+                self.cluster.api_start()
         finally:
-            self.cluster.api_start()
+            node.start()
+            node.ready()
         self.assert_same_bits("apiless", survivors)
-        self.note_stall("apiless", "a killed worker while the API server is away")
+        for pod, fault in ((victim, "a killed worker"), (silent, "a node without power")):
+            self.note_stall("apiless", f"{fault} while the API server is away", slot=pod["metadata"]["labels"]["muster.dev/slot"])
 
     def test_operators_killed_in_the_middle_of_a_resize(self):
         before = len(installed.writes())
         self.start_long("resized", most=4)
-        survivors, operators = self.uids("resized", [0, 1]), installed.operators()
+        survivors, operators = self.of_slots("resized", [0, 1]), installed.operators()
         in_the_middle, tried = set(), 0
         while in_the_middle != {3, 4} and tried < RESIZE_TRIES:
             tried += 1
@@ -168,13 +190,14 @@ class ElasticFaults(LongJobTest):
                 if self.is_killed_amid_resize("resized", count, operators):
                     in_the_middle.add(count)
                 wait_for(f"{count} workers train", lambda: self.is_resized("resized", count), 120)
+                self.assert_same_processes(survivors)
         self.assertEqual(in_the_middle, {3, 4}, "no resize was cut short")
         self.ended("resized")
         # One for each slot that was new, and for nothing else.
         self.assertEqual(self.slots_made("resized", installed.writes()[before:]), [0, 1, 2] + [3] * tried)
-        self.assertLessEqual(survivors, {pod["metadata"]["uid"] for pod in self.pods("resized")})
+        self.assertLessEqual(set(survivors), {pod["metadata"]["uid"] for pod in self.pods("resized")})
         self.assertEqual(self.job("resized")["status"]["restarts"], 0)
-        self.assertEqual(self.fetched_model("resized"), self.laptop_model())
+        self.assert_as_on_the_laptop("resized")
 
     def is_killed_amid_resize(self, name, count, operators):
         """Kills all operators once one of them has decided to resize the job. Whether that was in the middle: by the status, which nobody

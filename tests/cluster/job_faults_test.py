@@ -34,7 +34,7 @@ class JobFaults(LongJobTest):
         self.ended("headless")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("headless")}, before)
         self.assertEqual(self.job("headless")["status"]["restarts"], 0)
-        self.assertEqual(self.fetched_model("headless"), self.laptop_model())
+        self.assert_as_on_the_laptop("headless")
         # Who leads anew knows from status when it was written last.
         self.assert_progress_is_seldom_written("headless")
         self.assert_no_warnings("headless")
@@ -64,7 +64,7 @@ class JobFaults(LongJobTest):
         self.ended("kubelet")
         self.assertEqual({pod["metadata"]["uid"] for pod in self.pods("kubelet")}, before)
         self.assertEqual(self.job("kubelet")["status"]["restarts"], 0)
-        self.assertEqual(self.fetched_model("kubelet"), self.laptop_model())
+        self.assert_as_on_the_laptop("kubelet")
         self.assert_no_warnings("kubelet")
         self.assert_told_as_undisturbed("kubelet")
 
@@ -102,14 +102,18 @@ class JobFaults(LongJobTest):
         before = len(installed.writes())
         self.start_long("killed")
         other, victim = sorted(self.pods("killed"), key=lambda pod: pod["metadata"]["labels"]["muster.dev/slot"])
+        survivor = self.processes_of([other])
+        self.find_volume("killed")
         self.kill_trainer(victim, other)
         self.assertEqual(self.uid_of_slot("killed", 1), {victim["metadata"]["uid"]})
         self.assertTrue(self.kill(victim))
+        self.assert_trains_on()
+        self.assertEqual(self.processes_of([other]), survivor)
         self.ended("killed")
         self.assertEqual(self.uid_of_slot("killed", 0), {other["metadata"]["uid"]})
         self.assertEqual(self.slots_made("killed", installed.writes()[before:]), [0, 1, 1])
         self.assertEqual(self.job("killed")["status"]["restarts"], 0)
-        self.assertEqual(self.fetched_model("killed"), self.laptop_model())
+        self.assert_as_on_the_laptop("killed")
         self.assert_told("killed", r"WorkerRespawned .*the trainer of worker 1 was respawned at step \d+" + STALL)
         self.assert_told("killed", LOST.format(slot=1, reason="(its worker ended|not heard by the others)") + STALL)
         self.note_stall("killed", "a killed worker", "(its worker ended|not heard by the others)")
@@ -129,7 +133,7 @@ class JobFaults(LongJobTest):
         self.ended("both")
         status = self.job("both")["status"]
         self.assertEqual(status["restarts"], 1, status)
-        self.assertEqual(self.fetched_model("both"), self.laptop_model())
+        self.assert_as_on_the_laptop("both")
         text = self.kubectl("describe", "tjob", "both")
         self.assertRegex(text, r"Restarting ")
         restored = re.search(r"CheckpointRestored .*step (\d+)", text)
@@ -149,7 +153,7 @@ class JobFaults(LongJobTest):
         slots = [slot for slot, state in ends if state.get("terminated", {}).get("exitCode") == 0]
         self.assertEqual(sorted(slots), ["0", "1"])
         self.assertEqual(self.job("forced")["status"]["restarts"], 0)
-        self.assertEqual(self.fetched_model("forced"), self.laptop_model())
+        self.assert_as_on_the_laptop("forced")
         self.assert_told("forced", r"WorkerLost .*worker 1 (was lost|left) at step \d+ \([a-z ]+\)" + STALL)
 
 

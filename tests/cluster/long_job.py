@@ -5,6 +5,7 @@ import datetime
 import fcntl
 import glob
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -270,10 +271,10 @@ class LongJobTest(InstalledTest):
         except ClusterError as error:
             self.fail(f"{error}\n{text}")
 
-    def note_stall(self, name, fault, reason="[a-z ]+"):
+    def note_stall(self, name, fault, reason="[a-z ]+", slot=r"\d"):
         """How long the job's workers say that they stood still when one was lost for that reason, where that is told: a trainer may be
         back before the others have come to the end of a step."""
-        told = re.search(LOST.format(slot=r"\d", reason=reason) + STALL, self.kubectl("describe", "tjob", name))
+        told = re.search(LOST.format(slot=slot, reason=reason) + STALL, self.kubectl("describe", "tjob", name))
         if told:
             installed.note_stall(fault, told["stall"])
 
@@ -294,5 +295,15 @@ class LongJobTest(InstalledTest):
     def assert_every_step_once(self, name, last=None):
         """In the record that the long job keeps beside its model; after fetched_model()."""
         steps = [line["step"] for line in steps_of(os.path.join(self.directory, "fetched-" + name, "record.jsonl"))]
-        self.assertEqual(steps, sorted(set(steps)))
-        self.assertEqual(steps[-1], last or LONG_STEPS)
+        self.assertEqual((steps[0], steps[-1]), (1, last or LONG_STEPS))
+        wrong = next((step for step, after in itertools.pairwise(steps) if after != step + 1), None)
+        self.assertIsNone(wrong, "behind this one a step lacks, or stands twice")
+
+    def assert_as_on_the_laptop(self, name):
+        """Of a long job that has ended: its model, and each of its steps."""
+        self.assertEqual(self.fetched_model(name), self.laptop_model())
+        self.assert_every_step_once(name)
+
+    def processes_of(self, pods):
+        """The process ids of each pod's worker, by the pod's uid."""
+        return {pod["metadata"]["uid"]: set(self.pids_of(pod)) for pod in pods}
