@@ -18,6 +18,9 @@ from job import CNN, ENTERS, FaultTest, main, read, signal_all, stat_of  # noqa:
 TRIES = 5
 # Before the dead begin again: on a busy machine, too, the others have made a step by then.
 AWAY_SECONDS = 1
+# The event TrainingReturned: the step that is made next, and the last that had been made.
+WENT_BACK = (r"Warning: training went back to a checkpoint at step (\d+) \(from step (\d+): "
+             r"blocks of the optimiser's state were lost with all that kept them")
 
 
 class Death(FaultTest):
@@ -91,6 +94,12 @@ class Death(FaultTest):
         job.wait_for("all go back", lambda: "training goes on from the newest checkpoint" in job.log_of(0))
         job.wait_step(stood + 100)
         job.wait_trained_by(5)
+        told = job.wait_for("an event tells of it", lambda: re.search(WENT_BACK, read(job.log)))
+        begun, lost = map(int, told.groups())
+        self.assertGreaterEqual(lost, stood)
+        # The steps behind the newest checkpoint, which may just have been being written, are made again, and no others.
+        self.assertEqual((begun - 1) % 100, 0, told.group())
+        self.assertIn(lost + 1 - begun, range(200), told.group())
         self.assert_undisturbed(job, [0, 3, 4], before)
         job.end()
 

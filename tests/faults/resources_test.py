@@ -22,7 +22,7 @@ import unittest
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
 import cgroup  # noqa: E402
 from endpoint import BetweenEndpoint  # noqa: E402
-from job import ROOT, FaultTest, main, read  # noqa: E402
+from job import DEADLINE, ROOT, FaultTest, main, read  # noqa: E402
 from pictures import gray_png  # noqa: E402
 
 OTHER_TRAINING = r"DataInvalid .*do not let this one in"
@@ -152,9 +152,13 @@ class Scarce(FaultTest):
         self.addCleanup(hog.wait)
         self.addCleanup(hog.kill)
         job.wait_anew(1, victim)
+        hog.wait(DEADLINE)
         job.wait_trained_by(3)
         self.assertEqual(job.workers()[1].sentinel, sentinel)
-        self.assert_undisturbed(job, [0, 2], survivors)
+        # With memory again, its trainer ends no second time.
+        anew = job.identities([1])
+        job.wait_step(job.step() + 100)
+        self.assert_undisturbed(job, range(3), {**survivors, **anew})
         job.wait_said(1, "want of memory")
         job.end()
 
@@ -238,21 +242,28 @@ class Scarce(FaultTest):
         self.assert_undisturbed(job, [0], survivor)
         job.end()
 
-    def test_a_joiner_without_descriptors_is_told_of_and_nobody_waits_for_it(self):
+    def test_a_joiner_that_finds_no_name_or_lacks_descriptors_says_so_and_nobody_waits_for_it(self):
         job = self.job(2, most=3)
-        job.set_slot(2, "ulimit -n 7")
+        # One query, of a second: a name server that gives no answer is asked for 10 s and more.
+        job.set_slot(2, 'export MUSTER_ENDPOINT=http://nowhere.invalid RES_OPTIONS="timeout:1 attempts:1"')
         self.addCleanup(job.close)
         job.start()
         job.wait_trained_by(2)
         before = job.identities([0, 1])
         job.resize(3)
+        job.wait_said(2, "waiting to join.*look up nowhere.invalid")
+        job.set_slot(2, "ulimit -n 7")
+        job.kill(2)
         job.wait_for("it has tried", lambda: re.search(r"[Tt]oo many open files|no descriptor", job.logs()))
         self.assert_undisturbed(job, [0, 1], before)
         job.end()
 
     @unittest.skipIf(FaultTest.needs_root(), FaultTest.needs_root())
     def test_a_full_disk_stops_no_training_and_with_room_again_the_model_is_written(self):
-        job = self.job(2, steps=500, pace_ms=50).start()
+        job = self.job(2, steps=500, pace_ms=50)
+        job.manifest["spec"]["restart"]["backoffSeconds"] = 1
+        job.write_manifest()
+        job.start()
         folder = os.path.join(job.output, "checkpoints")
         job.wait_step(20)
         job.process.send_signal(signal.SIGINT)
@@ -276,6 +287,8 @@ class Scarce(FaultTest):
         job.wait_for("the others come to the end", lambda: '"step":501' in job.log_of(1))
         for said in ("No space left on device", '"exit_code":29'):
             job.wait_said(None, said)
+        job.wait_for("status says why", lambda: re.search(
+            r"Running: .* worker 0 ends again and again: DiskFull .*No space left on device", read(job.log)))
         self.assertTrue(glob.glob(folder + "/step-*/model.safetensors"), "the old checkpoint is gone")
         self.assert_undisturbed(job, [1], before)
         os.unlink(os.path.join(folder, "filler"))

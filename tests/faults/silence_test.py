@@ -17,6 +17,7 @@ from job import CNN, FaultTest, main, signal_all  # noqa: E402
 WAITS = "membership waits"
 ASKED_TIMES = 4  # in vain, while training stands
 HUNG = "a trainer does not move and is killed"
+FENCED = "the others went on without this worker; its trainers start anew"
 TRIES = 3
 
 
@@ -72,7 +73,7 @@ class Hang(FaultTest):
 
 
 class Silence(FaultTest):
-    def test_one_of_three_stopped_is_voted_out_and_fenced_when_it_goes_on(self):
+    def test_one_of_three_stopped_or_its_sentinel_alone_is_voted_out_and_fenced_when_it_goes_on(self):
         job = self.training(3)
         survivors, sentinel, old = job.identities([0, 1]), job.workers()[2].sentinel, job.trainer(2)
         pids = job.stop(2)
@@ -81,7 +82,16 @@ class Silence(FaultTest):
         job.wait_anew(2, old)
         job.wait_trained_by(3)
         self.assertEqual(job.workers()[2].sentinel, sentinel, "the worker itself need not go")
-        job.wait_said(2, "the others went on without this worker")
+        job.wait_said(2, FENCED)
+        # Its sentinel alone: the trainer makes steps with the others for as long as they let it.
+        old, fenced = job.trainer(2), job.log_of(2).count(FENCED)
+        signal_all([sentinel], signal.SIGSTOP)
+        job.wait_trained_by(2)
+        job.go_on([sentinel])
+        job.wait_anew(2, old)
+        job.wait_trained_by(3)
+        self.assertEqual(job.workers()[2].sentinel, sentinel, "the worker itself need not go")
+        job.wait_for("it is fenced again", lambda: job.log_of(2).count(FENCED) > fenced)
         self.assert_undisturbed(job, [0, 1], survivors)
         job.end()
 

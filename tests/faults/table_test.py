@@ -7,7 +7,7 @@ import re
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FAULTS = 32
+FAULTS = 33
 # What stands in the last column instead of a test.
 WITHOUT_TEST = ("needs a GPU", "not built", "not tested")
 # Python: `file.py` `Class.test_name`. C++: `file.cpp` "name of the case".
