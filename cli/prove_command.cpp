@@ -245,9 +245,10 @@ int Proof::judge() {
     const auto disturbed = disturbed_->record();
     if (!calm) return tell_error(calm.error());
     if (!disturbed) return tell_error(disturbed.error());
-    const std::string model = calm_->model_bytes();
-    const Verdict verdict =
-        compare(*calm, *disturbed, !model.empty() && model == disturbed_->model_bytes());
+    const std::string model = calm_->model_bytes(), state = calm_->optimizer_bytes();
+    const SameFiles same{!model.empty() && model == disturbed_->model_bytes(),
+                         !state.empty() && state == disturbed_->optimizer_bytes()};
+    const Verdict verdict = compare(*calm, *disturbed, same);
     text += verdict.sentence + "\n";
     if (!verdict.is_equal) code = codes::kFailedJob;
     if (verdict.is_equal && kills_ < options_.kills) {

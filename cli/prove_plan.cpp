@@ -36,7 +36,7 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
     if (blow == Blow::kFreezeTrainer) {
       one.lasts = milliseconds(kFreezeLeastMs + rng.below(kFreezeSpanMs));
     }
-    if (blow == Blow::kFreezeWorker) {
+    if (blow == Blow::kFreezeWorker || blow == Blow::kFreezeSentinel) {
       one.lasts = milliseconds(kSilenceLeastMs + rng.below(kSilenceSpanMs));
     }
     one.share = static_cast<double>(plan.size()) + (1 + rng.unit()) / 2;
@@ -48,6 +48,7 @@ std::vector<Disturbance> plan_disturbances(std::uint64_t seed, const std::vector
     if (kill % 3 == 1) add(Blow::kFreezeTrainer);
     if (kill % 3 == 2) add(Blow::kLeave);
     if (kill % 4 == 3) add(Blow::kFreezeWorker);
+    if (kill % 4 == 3) add(Blow::kFreezeSentinel);
   }
   for (Disturbance& one : plan) one.share *= kDisturbedShare / static_cast<double>(plan.size());
   return plan;
@@ -83,6 +84,8 @@ std::string describe(const Disturbance& disturbance, int slot) {
       return "SIGSTOP the trainer of " + worker + lasts;
     case Blow::kFreezeWorker:
       return "SIGSTOP all of " + worker + lasts;
+    case Blow::kFreezeSentinel:
+      return "SIGSTOP the sentinel of " + worker + lasts;
     case Blow::kLeave:
       return "SIGTERM " + worker;
   }
@@ -95,7 +98,7 @@ bool SignsOfLife::take(const ProgressReport& report) {
   return std::exchange(last->second, report.step) != report.step;
 }
 
-Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same_model) {
+Verdict compare(const RunRecord& calm, const RunRecord& disturbed, SameFiles same) {
   Verdict verdict;
   const auto differ = [&](std::int64_t step, const std::string& what) {
     verdict.sentence = "DIFFERENT: step " + std::to_string(step) + ": " + what;
@@ -121,12 +124,14 @@ Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same
     ++verdict.compared_steps;
   }
   if (steps == 0) return differ(0, "neither run made a step");
-  if (!has_same_model) return differ(calm.steps.back().step, "the model files differ");
+  const std::int64_t last = calm.steps.back().step;
+  if (!same.model) return differ(last, "the model files differ");
+  if (!same.optimizer) return differ(last, "the optimiser's states differ");
   verdict.is_equal = true;
   verdict.sentence = "EQUAL: " + std::to_string(verdict.compared_steps) + " of " +
                      std::to_string(steps) +
                      " steps have the same parameters, the models are byte-equal (" +
-                     calm.steps.back().sha256 + ")";
+                     calm.steps.back().sha256 + "), and so are the optimiser's states";
   return verdict;
 }
 

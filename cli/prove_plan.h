@@ -14,12 +14,13 @@
 namespace muster::cli {
 
 enum class Blow {
-  kResize,         ///< spec.worker.count becomes `size`
-  kKillTrainer,    ///< SIGKILL of a trainer process: its sentinel starts another
-  kKillWorker,     ///< SIGKILL of a whole worker: the operator makes another
-  kFreezeTrainer,  ///< SIGSTOP of a trainer, SIGCONT after `lasts`
-  kFreezeWorker,   ///< the same of a whole worker: to the others as silent as behind a cut network
-  kLeave,          ///< SIGTERM of a worker: it hands over and leaves, another comes
+  kResize,          ///< spec.worker.count becomes `size`
+  kKillTrainer,     ///< SIGKILL of a trainer process: its sentinel starts another
+  kKillWorker,      ///< SIGKILL of a whole worker: the operator makes another
+  kFreezeTrainer,   ///< SIGSTOP of a trainer, SIGCONT after `lasts`
+  kFreezeWorker,    ///< the same of a whole worker: to the others as silent as behind a cut network
+  kFreezeSentinel,  ///< of a sentinel alone: as if cut off, while its trainers make steps
+  kLeave,           ///< SIGTERM of a worker: it hands over and leaves, another comes
 };
 
 struct Disturbance {
@@ -67,8 +68,14 @@ struct Verdict {
   std::string sentence;
 };
 
+/// What both runs have, with the same bytes.
+struct SameFiles {
+  bool model = false;
+  bool optimizer = false;  ///< its state after the last step
+};
+
 /// Equal when both have the same steps with the same SHA-256 of the parameters, each step once, and
-/// the same model; else what differs first.
-Verdict compare(const RunRecord& calm, const RunRecord& disturbed, bool has_same_model);
+/// the same files; else what differs first.
+Verdict compare(const RunRecord& calm, const RunRecord& disturbed, SameFiles same);
 
 }  // namespace muster::cli

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -21,6 +22,12 @@ std::vector<int> children_of(int pid) {
   const std::string text = std::to_string(pid);
   std::ifstream file("/proc/" + text + "/task/" + text + "/children");
   return {std::istream_iterator<int>(file), std::istream_iterator<int>()};
+}
+
+/// Empty when there is no such file.
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// "digits-1a2b3-<slot>-<attempt>"; -1 for another name.
@@ -133,6 +140,8 @@ std::optional<std::string> ProveSide::strike(const Disturbance& disturbance) {
     // The sentinel first: it must not take its trainer's stillness for a hang.
     freeze(victim->second, until);
     for (const int trainer : trainers) freeze(trainer, until);
+  } else if (disturbance.blow == Blow::kFreezeSentinel) {
+    freeze(victim->second, until);
   } else if (::kill(trainers[0], SIGKILL) != 0) {
     return std::nullopt;
   }
@@ -160,8 +169,15 @@ void ProveSide::stop() {
 Result<RunRecord> ProveSide::record() const { return read_run_record(record_path()); }
 
 std::string ProveSide::model_bytes() const {
-  std::ifstream file(directory_.checkpoints() + "/model.safetensors", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return bytes_of(directory_.checkpoints() + "/model.safetensors");
+}
+
+std::string ProveSide::optimizer_bytes() const {
+  const std::int64_t step = newest_checkpoint_step(directory_.checkpoints());
+  char name[64];
+  std::snprintf(name, sizeof name, "/step-%012lld/optimizer.safetensors",
+                static_cast<long long>(step));
+  return bytes_of(directory_.checkpoints() + name);
 }
 
 }  // namespace muster::cli

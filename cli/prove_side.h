@@ -47,8 +47,10 @@ class ProveSide {
   /// Ends all processes and threads. Idempotent.
   void stop();
   Result<RunRecord> record() const;
-  /// The model's bytes; empty when there is none.
+  /// The bytes of the model, and of the optimiser's state in the newest checkpoint, which is that
+  /// of the last step where the run is complete; empty when there is none. Block: on the disk.
   std::string model_bytes() const;
+  std::string optimizer_bytes() const;
   const OutputDirectory& directory() const { return directory_; }
 
  private:

@@ -33,7 +33,7 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   const auto plan = plan_disturbances(7, {1, 3, 5}, 12);
   const auto again = plan_disturbances(7, {1, 3, 5}, 12);
   REQUIRE(plan.size() == again.size());
-  int kills = 0, silences = 0;
+  int kills = 0, silences = 0, cuts = 0;
   std::set<int> sizes;
   double last = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
@@ -43,8 +43,9 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
     CHECK(plan[i].share > last);
     last = plan[i].share;
     kills += is_kill(plan[i]) ? 1 : 0;
-    if (plan[i].blow == Blow::kFreezeWorker) {
-      ++silences;
+    silences += plan[i].blow == Blow::kFreezeWorker ? 1 : 0;
+    cuts += plan[i].blow == Blow::kFreezeSentinel ? 1 : 0;
+    if (plan[i].blow == Blow::kFreezeWorker || plan[i].blow == Blow::kFreezeSentinel) {
       CHECK(plan[i].lasts >= milliseconds(200));
     }
     if (plan[i].blow == Blow::kResize) sizes.insert(plan[i].size);
@@ -53,6 +54,7 @@ TEST_CASE("a schedule is a function of its seed, and has the kills that were ask
   CHECK(last < 0.76);
   CHECK(kills == 12);
   CHECK(silences == 3);
+  CHECK(cuts == 3);
   CHECK(sizes == std::set<int>{1, 3, 5});
   CHECK(plan_disturbances(8, {1, 3, 5}, 12)[1].choice != plan[1].choice);
   CHECK(plan_disturbances(7, {1, 3, 5}, 0).empty());
@@ -71,6 +73,7 @@ TEST_CASE("what is done to whom is said in the words of what is done") {
   CHECK(said(Blow::kKillWorker) == "SIGKILL all of worker 2");
   CHECK(said(Blow::kFreezeTrainer) == "SIGSTOP the trainer of worker 2 for 325 ms");
   CHECK(said(Blow::kFreezeWorker) == "SIGSTOP all of worker 2 for 325 ms");
+  CHECK(said(Blow::kFreezeSentinel) == "SIGSTOP the sentinel of worker 2 for 325 ms");
   CHECK(said(Blow::kLeave) == "SIGTERM worker 2");
 }
 
@@ -103,28 +106,32 @@ TEST_CASE("a worker that tells of another step lives, also of one that was made 
   CHECK_FALSE(tells(1, 90));
 }
 
-TEST_CASE("equal records and models are equal; else the first step that differs is named") {
+TEST_CASE("equal records and files are equal; else the first step that differs is named") {
   const RunRecord calm = record_of(9);
-  CHECK(compare(calm, record_of(9), true).is_equal);
-  CHECK(compare(calm, record_of(9), true).compared_steps == 9);
-  CHECK_FALSE(compare(calm, record_of(9), false).is_equal);
-  CHECK_FALSE(compare({}, {}, true).is_equal);
-  CHECK(compare(calm, record_of(8), true).sentence.find("step 9: the disturbed run did not") !=
+  constexpr SameFiles kBoth{true, true};
+  CHECK(compare(calm, record_of(9), kBoth).is_equal);
+  CHECK(compare(calm, record_of(9), kBoth).compared_steps == 9);
+  CHECK(compare(calm, record_of(9), {false, true}).sentence ==
+        "DIFFERENT: step 9: the model files differ");
+  CHECK(compare(calm, record_of(9), {true, false}).sentence ==
+        "DIFFERENT: step 9: the optimiser's states differ");
+  CHECK_FALSE(compare({}, {}, kBoth).is_equal);
+  CHECK(compare(calm, record_of(8), kBoth).sentence.find("step 9: the disturbed run did not") !=
         std::string::npos);
   RunRecord other = record_of(9);
   other.steps[4].sha256[0] = 'b';
-  CHECK(compare(calm, other, true).sentence.find("step 5: parameters b") != std::string::npos);
+  CHECK(compare(calm, other, kBoth).sentence.find("step 5: parameters b") != std::string::npos);
   other = record_of(9);
   other.steps[6].sha256.clear();
-  CHECK_FALSE(compare(calm, other, true).is_equal);
-  CHECK_FALSE(compare(other, other, true).is_equal);
+  CHECK_FALSE(compare(calm, other, kBoth).is_equal);
+  CHECK_FALSE(compare(other, other, kBoth).is_equal);
   // A step twice, or one left out, is a difference whatever the hashes say.
   other = record_of(9);
   other.steps.insert(other.steps.begin() + 3, other.steps[3]);
-  CHECK(compare(calm, other, true).sentence.find("has step 4 in its place") != std::string::npos);
+  CHECK(compare(calm, other, kBoth).sentence.find("has step 4 in its place") != std::string::npos);
   other = record_of(9);
   other.steps[2].samples = 63;
-  CHECK_FALSE(compare(calm, other, true).is_equal);
+  CHECK_FALSE(compare(calm, other, kBoth).is_equal);
 }
 
 TEST_CASE("a membership has stood still once, however much it changed, and not for the slow") {
