@@ -4,7 +4,7 @@
     tests/bench/long.py starved|scaled|leaks|soak|seeds|recovery|operator [--amount N] [--seed S] [--bin DIR] [--out FILE]
 
     starved  600 s    a worker with a fifth of a processor and four threads: nobody is evicted (fault 12)
-    scaled   300 s    1 to 16 workers, resized all the time under random kills, about every 5 s (fault 25)
+    scaled   300 s    1 to 16 workers, resized all the time under random kills, leaves and silences, one about every 2.5 s (fault 25)
     leaks    1,000    faults one after the other: no descriptor, thread or memory is left (fault 25)
     soak     86,400 s scaled for a day
     seeds    1,000,000 of the simulation of membership, from 10,000 on

@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from job import ENDLESS, ROOT, FaultTest, main, read, replace, stat_of  # noqa: E402
+from job import CNN, ENDLESS, ROOT, FaultTest, main, read, replace, stat_of  # noqa: E402
 
 SIGNALS = ["KILL", "STOP", "TERM"]
 WORKERS = 4
@@ -146,9 +146,9 @@ class Places(Orders):
             seldom = {"checkpoint": {"path": "/unused", "everySteps": 1000}, "evaluation": {"everySteps": 1000}}
             self.at_each_place_of_a_step(state, OF_LARGE_STEP, {**LARGE, **seldom})
 
-    def at_each_place_of_an_entry(self, state, of_recovery):
+    def at_each_place_of_an_entry(self, state, of_recovery, training=None):
         """By those who are there when another worker dies, and by who takes its place."""
-        job = self.training_at(state)
+        job = self.training_at(state, training)
         number = 0
         for place in OF_ENTRY + of_recovery:
             for name in SIGNALS:
@@ -163,7 +163,8 @@ class Places(Orders):
         self.at_each_place_of_an_entry("Replicated", [])
 
     def test_at_each_place_of_recovery_and_join_with_sharded_state(self):
-        self.at_each_place_of_an_entry("Sharded", OF_SHARDED_RECOVERY)
+        # Whose state has statistics over batches and two moments, and whose steps have masks.
+        self.at_each_place_of_an_entry("Sharded", OF_SHARDED_RECOVERY, CNN)
 
     def test_each_place_that_the_engine_names_is_tried(self):
         named = re.search(r"^namespace point \{(.*?)^\}", read(os.path.join(ROOT, "worker/engine/training.h")), re.M | re.S).group(1)
