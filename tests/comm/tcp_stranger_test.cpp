@@ -1,5 +1,6 @@
 // Who may not come in, and bytes that may not come in.
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -8,6 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 
 #include "tests/comm/tcp_ranks.h"
@@ -469,6 +473,36 @@ TEST_CASE("a rank that may open no more descriptors says so, and waits for nobod
     CHECK(made.error().message() == (rank == 0 ? "connect rank 0: accept: Too many open files"
                                                : "connect rank 1: socket: Too many open files"));
   }
+}
+
+namespace {
+
+std::atomic<int> port_out_of_reach = 0;  // 0: none
+
+}  // namespace
+
+/// Of all of this program, libraries too: has no port left to dial that one from.
+extern "C" int connect(int fd, const sockaddr* address, socklen_t size) {
+  static const auto next = reinterpret_cast<decltype(&::connect)>(dlsym(RTLD_NEXT, "connect"));
+  sockaddr_in peer{};
+  std::memcpy(&peer, address, std::min<std::size_t>(size, sizeof peer));
+  if (peer.sin_family != AF_INET || port_out_of_reach == 0 ||
+      ntohs(peer.sin_port) != port_out_of_reach) {
+    return next(fd, address, size);
+  }
+  errno = EADDRNOTAVAIL;
+  return -1;
+}
+
+TEST_CASE("a rank that has no port left to dial from says so, and waits for nobody") {
+  std::vector<TcpOptions> options = tcp_options(2);
+  const UniqueFd other(options[0].listen_fd);
+  port_out_of_reach = options[0].peers[0].port;
+  const auto made = make_tcp_communicator(options[1]);
+  port_out_of_reach = 0;
+  REQUIRE_FALSE(made);
+  CHECK(made.error().code() == ErrorCode::kIo);
+  CHECK(made.error().message() == "connect rank 1: connect: Cannot assign requested address");
 }
 
 TEST_CASE("a rank that never comes is named when the deadline passes") {

@@ -33,10 +33,19 @@ Result<AddressList> resolve(const std::string& host, int port, int flags) {
   return AddressList(found);
 }
 
+/// Of a call that has just failed on the way to a peer.
+Error call_failed(const char* call) {
+  const int error = errno;
+  return Error(is_own_lack(error) ? ErrorCode::kIo : ErrorCode::kUnavailable,
+               errno_text(call, error));
+}
+
 }  // namespace
 
 bool is_own_lack(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  // The last is what a dial meets when no port is left to dial from.
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
+         error == EADDRNOTAVAIL;
 }
 
 std::string errno_text(const char* call, int error) {
@@ -72,13 +81,10 @@ Result<UniqueFd> start_connect(const PeerAddress& address) {
   if (!resolved) return resolved.error();
   const addrinfo& first = **resolved;
   UniqueFd fd(socket(first.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) {
-    const ErrorCode code = is_own_lack(errno) ? ErrorCode::kIo : ErrorCode::kUnavailable;
-    return Error(code, errno_text("socket", errno));
-  }
+  if (!fd) return call_failed("socket");
   MUSTER_RETURN_IF_ERROR(set_connection_options(fd.get()));
   if (connect(fd.get(), first.ai_addr, first.ai_addrlen) != 0 && errno != EINPROGRESS) {
-    return Error(ErrorCode::kUnavailable, errno_text("connect", errno));
+    return call_failed("connect");
   }
   return fd;
 }

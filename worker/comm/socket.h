@@ -14,8 +14,8 @@ namespace muster::comm {
 /// "connect: Connection refused" for messages.
 std::string errno_text(const char* call, int error);
 
-/// Whether a call failed because this process or its machine has no descriptor or memory left:
-/// the peers are not to blame, and waiting for them does not help.
+/// Whether a call failed because this process or its machine has no descriptor, memory or port
+/// left: the peers are not to blame, and waiting for them does not help.
 bool is_own_lack(int error);
 
 /// Starts connecting to `address`; the socket is non-blocking and becomes writable when done.
