@@ -262,6 +262,8 @@ Json to_json(const ProgressReport& value) {
               {"busyPath", value.busy_path},
               {"slowPercent", value.slow_percent},
               {"slowCause", value.slow_cause},
+              {"slowProcess", value.slow_process},
+              {"slowRank", value.slow_rank},
               {"host", value.host},
               {"ports", ports_json(value.ports)},
               {"sentinelPort", value.sentinel_port},
@@ -295,6 +297,8 @@ Result<ProgressReport> parse_progress_report(const Json& json) {
   in.words("busyPath", value.busy_path, 4096);
   in.optional("slowPercent", value.slow_percent, {0, 1'000'000});
   in.optional("slowCause", value.slow_cause, 32);
+  in.optional("slowProcess", value.slow_process, {-1, kMaxProcesses - 1});
+  in.optional("slowRank", value.slow_rank, {-1, std::int64_t{kMaxWorkers} * kMaxProcesses});
   in.optional("host", value.host, kMaxNameBytes);
   in.optional("sentinelPort", value.sentinel_port, {0, 65535});
   read_ports_or_none(in, value.ports);

@@ -142,6 +142,9 @@ struct ProgressReport {
   std::string busy_path;
   int slow_percent = 0;    ///< by how much the sender slows every step of the gang; 0 = it does not
   std::string slow_cause;  ///< contract::slow_cause; empty = it does not
+  /// Which of several processes of the sender does, and that one's rank in its log; -1 = it has but
+  /// one, or is an older worker, which does not tell.
+  int slow_process = -1, slow_rank = -1;
   /// Where the sender is reached, as in its join: an endpoint that was not there when it joined
   /// learns the address from its reports. Empty = not said.
   std::string host;

@@ -349,6 +349,9 @@ std::string slow_text(const JobSnapshot& snapshot, const GangView& gang) {
     const int percent = std::max(10, (std::min(report->slow_percent, 10'000) + 5) / 10 * 10);
     text += "; worker " + std::to_string(member.placement.slot) + " slows the gang by " +
             std::to_string(percent) + " %: " + report->slow_cause;
+    if (report->slow_process < 0 || report->slow_rank < 0) continue;
+    text += " (process " + std::to_string(report->slow_process) + ", rank " +
+            std::to_string(report->slow_rank) + ")";
   }
   return text;
 }

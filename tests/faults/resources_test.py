@@ -24,6 +24,7 @@ import cgroup  # noqa: E402
 from endpoint import BetweenEndpoint  # noqa: E402
 from job import DEADLINE, ROOT, FaultTest, main, read  # noqa: E402
 from pictures import gray_png  # noqa: E402
+from slow_test import PROMISED, SlowTest, promised_by  # noqa: E402
 
 OTHER_TRAINING = r"DataInvalid .*do not let this one in"
 STARVE_SECONDS = int(os.environ.get("MUSTER_STARVE_SECONDS", "8"))
@@ -295,7 +296,7 @@ class Scarce(FaultTest):
         job.end()  # out of a file system of its own the model is copied
 
 
-class Hanging(FaultTest):
+class Hanging(SlowTest):
     @unittest.skipUnless(shutil.which("gcc"), "needs gcc")
     def test_a_disk_that_hangs_stops_no_step_and_status_says_whose_and_where(self):
         job = self.job(2, pace_ms=50, training={"checkpoint": {"path": "/unused", "everySteps": 20}})
@@ -358,9 +359,19 @@ class Hanging(FaultTest):
         job.start()
         job.wait_trained_by(2)
         before = job.identities([0, 1])
-        open(slow, "w", encoding="utf-8").close()
         job.set_pace(10)  # less than what is slow, which is hidden in longer steps
+        quick = job.wait_step(job.step() + 2 * PROMISED)
+        open(slow, "w", encoding="utf-8").close()
         job.wait_for("status says who is slow", lambda: re.search(r"worker 1 slows the gang by \d+ %: data", read(job.log)))
+        first = job.wait_for("its sentinel has said so", lambda: next(
+            (line for line in self.said_by(job, 1) if line["cause"] == "data" and line["step"] > quick), None))
+        job.wait_step(first["step"])
+        # However busy the machine is, who sleeps over its samples is by far the slowest.
+        last = promised_by({line["step"]: line["seconds"] for line in job.record() if line["step"] <= first["step"]}, quick, PROMISED)
+        print(f"named {first['step'] - quick} steps after: {first['percent']} %, {first['delay_ms']} ms a step; the first {PROMISED} "
+              f"slow steps were over {f'{last - quick} after' if last else 'later'}")
+        if last:
+            self.assertLessEqual(first["step"], last, first)
         open(hang, "w", encoding="utf-8").close()
         os.unlink(slow)
         job.wait_for("status says who stands, and where", lambda: re.search(

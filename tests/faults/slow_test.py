@@ -114,15 +114,16 @@ class SlowTest(FaultTest):
 
     def wait_named(self, job, slot, cause, before, within=PROMISED, rank=None):
         """Waits until status names the worker for `cause`, and gives what its sentinel said first of the process that is meant, `rank`
-        where it has several. On a machine that is not busy it must have been `within` the first slow steps after `before`, and no other
-        one for as much: whose network it is of two is told a peer first beside other work."""
+        where it has several, which status names then. On a machine that is not busy it must have been `within` the first slow steps
+        after `before`, and no other one for as much: whose network it is of two is told a peer first beside other work."""
+        which = "" if rank is None else rf" \(process \d+, rank {rank}\)"
         rank = slot if rank is None else rank
         workers = range(job.manifest["spec"]["worker"]["count"])
         machine = TakenByOthers([os.getpid(), *(pid for one in workers for pid in job.with_trainer(one).trainers)])
 
         def named():
             said = [line for line in self.said_by(job, slot) if line["rank"] == rank and line["step"] > before]
-            return said and re.search(rf"worker {slot} slows the gang by \d+ %: {cause}", read(job.log)) and said[0]
+            return said and re.search(rf"worker {slot} slows the gang by \d+ %: {cause}{which}", read(job.log)) and said[0]
 
         first = job.wait_for(f"worker {slot} is named", named)
         taken = machine.processors()
@@ -206,6 +207,8 @@ class Network(SlowTest):
         before = job.step()
         with Slowed(slowed, 8):
             first = self.wait_named(job, 1, "compute", before, rank=3)
+        told = f"worker 1 slows the gang by {first['percent']} %: compute (process 1, rank 3); seen at step {first['step']}"
+        job.wait_for(f"an event: {told}", lambda: f"Warning: {told}" in read(job.log))
         self.assertTrue(stat_of(beside), "the other process has died meanwhile")
         # Both send what their host has together, which was late for all others.
         for line in self.said_by(job, 1):

@@ -339,6 +339,9 @@ void SentinelWorker::report() {
     if (!is_judged || !process.slow.is_slow() || slowness.percent <= all.slow_percent) continue;
     all.slow_percent = slowness.percent;
     all.slow_cause = name_of(slowness.cause);
+    if (processes_.size() == 1) continue;
+    all.slow_process = process.launch.local_rank;
+    all.slow_rank = process.launch.rank;
   }
   changes_.set_told(postman_->told(), now());
   all.changes = changes_.to_tell();

@@ -288,8 +288,12 @@ void SentinelWorker::tell_slow(const TrainerProcess& process) {
                {"percent", slowness.percent},
                {"delay_ms", static_cast<double>(slowness.delay.count()) / 1000},
                {"step", process.pace->step}});
+  const std::string which = processes_.size() == 1
+                                ? ""
+                                : " (process " + std::to_string(process.launch.local_rank) +
+                                      ", rank " + std::to_string(process.launch.rank) + ")";
   changes_.add_slow(membership_->view(), config_.slot, process.pace->step,
-                    "by " + std::to_string(slowness.percent) + " %: " + std::string(cause));
+                    "by " + std::to_string(slowness.percent) + " %: " + std::string(cause) + which);
   if (book_.has_news()) report();
 }
 

@@ -36,6 +36,8 @@ TEST_CASE("messages survive the wire") {
   report.busy_path = "/checkpoints";
   report.slow_percent = 40;
   report.slow_cause = "network";
+  report.slow_process = 1;
+  report.slow_rank = 5;
   report.host = "10.0.0.2";
   report.ports = {4001, 4002};
   report.sentinel_port = 5001;
@@ -83,7 +85,11 @@ TEST_CASE("what an older build does not say is not known") {
   report.changes = {{4, 17, "Lost", 1, "", 12, 30}};
   Json told = to_json(report);
   told["changes"][0].erase("delayMs");
+  told.erase("slowProcess");
+  told.erase("slowRank");
   CHECK(parse_progress_report(told)->changes[0].delay_ms == -1);
+  CHECK(parse_progress_report(told)->slow_process == -1);
+  CHECK(parse_progress_report(told)->slow_rank == -1);
 }
 
 TEST_CASE("hostile messages are refused with the field") {
@@ -105,6 +111,9 @@ TEST_CASE("hostile messages are refused with the field") {
   CHECK(parse_progress_report(told).error().message().find("progress.parts.updateSeconds") == 0);
   told["parts"] = std::vector<Json>(kMaxReportedParts + 1, Json::object());
   CHECK(parse_progress_report(told).error().message() == "progress.parts: has more than 16 items");
+  told["parts"] = Json::array();
+  told["slowProcess"] = kMaxProcesses;
+  CHECK(parse_progress_report(told).error().message().find("progress.slowProcess") == 0);
   join["ports"] = Json::array({0});
   CHECK(parse_join_request(join).error().message().find("join.ports") == 0);
   join["ports"] = Json::array();

@@ -63,6 +63,23 @@ TEST_CASE("who slows the gang is named in status with its cause, and in one even
   CHECK(running_message(status_of(even)) == "3 of 3 workers run");
 }
 
+TEST_CASE("of several processes of a worker the one that slows the gang is named with its rank") {
+  SnapshotBuilder job = training(3);
+  auto report = member_report(2, 0, 1, {0, 1, 2});
+  report.slow_percent = 43;
+  report.slow_cause = "compute";
+  report.slow_process = 1;
+  report.slow_rank = 5;
+  job.report(report);
+  job.edit().changes = {{1, 120, "Slow", 2, "by 43 %: compute (process 1, rank 5)", 0}};
+  job.edit().job.status.progress->updated_at = kNow - seconds(20);
+  const core::Plan plan = job.plan();
+  CHECK(running_message(status_of(plan)) ==
+        "3 of 3 workers run; worker 2 slows the gang by 40 %: compute (process 1, rank 5)");
+  CHECK(std::get<core::EmitEvent>(plan.actions.back()).event.note ==
+        "worker 2 slows the gang by 43 %: compute (process 1, rank 5); seen at step 120");
+}
+
 TEST_CASE("changes that workers tell of are events with step and stall, bounded") {
   auto job = training(2);
   job.edit().changes = {{5, 17, "Lost", 1, "its trainer was killed", 12},

@@ -595,8 +595,12 @@ TEST_CASE("who was slow is slow no more once it, or who waited for it, is anothe
     World world(2);
     const auto worker =
         world.start("paced:" + world.directory + "/waits,paced:" + world.directory + "/slow");
-    const auto is_slow = [](const ProgressReport& report) { return report.slow_percent == 100; };
-    const auto is_even = [](const ProgressReport& report) { return report.slow_percent == 0; };
+    const auto is_slow = [](const ProgressReport& report) {
+      return report.slow_percent == 100 && report.slow_process == 1 && report.slow_rank == 1;
+    };
+    const auto is_even = [](const ProgressReport& report) {
+      return report.slow_percent == 0 && report.slow_process == -1;
+    };
     REQUIRE(world.wait_for_report(is_slow));
     const std::string path = world.directory + killed;
     // On a busy machine the other one may be taken for hung and started again as well.
