@@ -61,6 +61,7 @@ struct Node {
   std::int64_t seen_epoch = 0;
   std::optional<Events::iterator> tick;      ///< that is due
   std::vector<std::function<void()>> inbox;  ///< while frozen
+  std::vector<std::int64_t> newest_from;     ///< by sender: the number of its newest that has come
 
   bool lives() const { return life == Life::kRuns || life == Life::kFrozen; }
 };
@@ -475,10 +476,19 @@ class World {
         delay = span(1, 250);
       }
       Message copy = i + 1 < copies ? *message : std::move(*message);
-      at(delay, [this, from, index = to->second, arriving = std::move(copy)] {
+      const std::int64_t number = result_.messages;
+      at(delay, [this, from, index = to->second, number, arriving = std::move(copy)] {
+        note_order(from, *nodes_[index], number);
         deliver(from, index, arriving);
       });
     }
+  }
+
+  void note_order(std::size_t from, Node& to, std::int64_t number) {
+    if (to.newest_from.size() <= from) to.newest_from.resize(from + 1);
+    std::int64_t& newest = to.newest_from[from];
+    if (number < newest) ++result_.events["overtaken"];
+    newest = std::max(newest, number);
   }
 
   void deliver(std::size_t from, std::size_t to, const Message& message) {
@@ -663,16 +673,18 @@ class World {
   }
 
   void cut_in_two() {
-    ++result_.events["partition"];
     const std::uint64_t side = rng_();
     const milliseconds time = span(300, 3'000);
+    bool is_any_cut = false;
     for (const auto& a : nodes_) {
       for (const auto& b : nodes_) {
         if ((side >> (a->id.slot % 60) & 1) != (side >> (b->id.slot % 60) & 1)) {
           cut(a->id.slot, b->id.slot, time);
+          is_any_cut = true;
         }
       }
     }
+    if (is_any_cut) ++result_.events["partition"];
   }
 
   void freeze(std::size_t index, milliseconds time) {

@@ -9,6 +9,8 @@ namespace {
 /// Nobody knows how fast it is before it has made 16 steps.
 constexpr int kSteps = 30, kStepsOfSpeeds = 90;
 constexpr int kStepsOfFlips = 100;
+/// So many workers take longer over each.
+constexpr int kStepsOfMany = 16;
 
 }  // namespace
 
@@ -28,6 +30,9 @@ Lessons make_lessons() {
   for (const int buddies : {0, 1}) add(bucketed, buddies);
   add(test::digits_with_layers(kSteps), 0);
   add(test::small_gpt(kSteps), 1);
+  // A learning rate that stays the same: their states are the first ones of a longer training.
+  lessons.many = lessons.whole;
+  for (Lesson& lesson : lessons.many) lesson.config.steps = kStepsOfMany;
   for (engine::TrainingConfig config :
        {test::with_adamw(test::digits(kStepsOfSpeeds)), test::digits_in_buckets(kStepsOfSpeeds)}) {
     lessons.replicated.push_back({config, &test::reference(config), nullptr});

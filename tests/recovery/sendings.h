@@ -85,4 +85,14 @@ inline std::vector<Trap> traps_of_twice(std::uint64_t seed, std::span<const Send
   return traps;
 }
 
+/// Of a world of many workers one more each of what seeds have seldom: the state that somebody is
+/// given, and what goes out between an update and the next step.
+inline std::vector<Trap> traps_of_many(std::uint64_t seed) {
+  const std::uint64_t turn = seed / 40;
+  const auto fault = static_cast<MessageFault>(turn % kDrawnFaults);
+  const std::uint64_t left = turn / kDrawnFaults % 8;
+  return {{place_number(engine::point::kTransfer), fault, left},
+          {place_number(engine::point::kUpdate), fault, left}};
+}
+
 }  // namespace muster::sim

@@ -36,6 +36,27 @@ enum class TearAt { kNever, kBefore, kMiddle, kAfter };
 
 /// In which those who leave are relieved of the shards that they keep.
 inline constexpr seconds kRelief{5};
+/// By then all are connected in a membership, unless somebody is lost, after which another comes.
+inline constexpr milliseconds kConnecting{2'000};
+/// Whoever may leave has at most so many states after that: all may have stood still before them.
+inline constexpr int kLastStates = 5;
+
+/// How many workers a world begins with, and has at most.
+struct WorldSize {
+  int workers_least = 1, workers_most = 5, slots_most = 7;
+  std::size_t trainers_most = 40;  ///< one after the other: beyond that nobody is replaced
+
+  int draw_workers(Rng& rng) const {
+    const int more = workers_most - workers_least;
+    return workers_least + static_cast<int>(rng.below(static_cast<std::uint64_t>(more) + 1));
+  }
+  int draw_slot(Rng& rng) const {
+    return static_cast<int>(rng.below(static_cast<std::uint64_t>(slots_most)));
+  }
+};
+constexpr WorldSize size_of_world(std::uint64_t seed) {
+  return is_about_many(seed) ? WorldSize{7, 8, 8, 120} : WorldSize{};
+}
 
 struct Trainer {
   int slot = 0;

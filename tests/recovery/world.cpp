@@ -21,14 +21,9 @@ namespace {
 
 using engine::TrainingSummary;
 
-constexpr int kWorkersMost = 5, kSlotsMost = 7, kTrainersMost = 40;
 constexpr seconds kEnd{1'500};  ///< of virtual time; an undisturbed run takes about one
 constexpr milliseconds kGatherStart{5'000};
 constexpr seconds kGrace{20};  ///< for those who were asked to stop
-/// By then all are connected in a membership, unless somebody is lost, after which another comes.
-constexpr milliseconds kConnecting{2'000};
-/// Whoever may leave has at most so many states after that: all may have stood still before them.
-constexpr int kLastStates = 5;
 
 class World final : public WireWorld, public SeatWorld {
  public:
@@ -36,6 +31,7 @@ class World final : public WireWorld, public SeatWorld {
       : seed_(seed),
         has_speeds_(is_about_speeds(seed)),
         has_flips_(is_about_flips(seed)),
+        size_(size_of_world(seed)),
         rng_(seed),
         lesson_(lessons.of(seed)[rng_.below(lessons.of(seed).size())]),
         config_(lesson_.config),
@@ -233,6 +229,7 @@ class World final : public WireWorld, public SeatWorld {
       traps_.erase(traps_.begin() + static_cast<std::ptrdiff_t>(i));
       ++result_.coverage[kind][static_cast<std::size_t>(fault)];
       if (has_uneven_sums()) ++result_.events["faults of uneven sums"];
+      if (is_about_many(seed_) && round_.members.size() > 6) ++result_.events["faults of many"];
       return fault;
     }
     return std::nullopt;
@@ -245,6 +242,8 @@ class World final : public WireWorld, public SeatWorld {
     config_.checkpoint_every_steps = static_cast<std::int64_t>(5 + rng_.below(8));
     std::filesystem::create_directories(directory_);
     is_slow_disk_ = chance(0.3);
+    const bool has_layers = config_.cnn && config_.cnn->normalise && config_.cnn->dropout > 0;
+    if (has_layers) ++result_.events["worlds of batch statistics and masks"];
     is_late_sentinel_ = chance(0.3);
     tears_left_ = chance(0.4) ? 1 + rng_.below(6) : 0;
     // Of every fifth seed, so that the others are as they were.
@@ -260,6 +259,7 @@ class World final : public WireWorld, public SeatWorld {
       set_trap(sendings()[rng_.below(places)], fault);
     }
     share_hosts();
+    if (is_about_many(seed_)) std::ranges::copy(traps_of_many(seed_), std::back_inserter(traps_));
     if (sends_twice(seed_)) {
       std::ranges::copy(traps_of_twice(seed_, sendings()), std::back_inserter(traps_));
     }
@@ -285,10 +285,10 @@ class World final : public WireWorld, public SeatWorld {
 
   /// Those of a split model make whole copies.
   void set_workers() {
-    workers_ = static_cast<int>(1 + rng_.below(kWorkersMost));
-    if (config_.logical_ranks < kWorkersMost) workers_ = kSlotsMost - 1;  // with spares
-    const int stages = config_.group_size();
-    workers_ = std::min((workers_ + stages - 1) / stages * stages, kSlotsMost / stages * stages);
+    workers_ = size_.draw_workers(rng_);
+    const int slots = size_.slots_most, stages = config_.group_size();
+    if (config_.logical_ranks < size_.workers_most) workers_ = slots - 1;  // with spares
+    workers_ = std::min((workers_ + stages - 1) / stages * stages, slots / stages * stages);
   }
   int stage_of(int number) { return trainer(number).slot % config_.group_size(); }
 
@@ -325,7 +325,7 @@ class World final : public WireWorld, public SeatWorld {
         return leave(number);
       case 5:
       case 6:
-        return replace(static_cast<int>(rng_.below(kSlotsMost)));
+        return replace(size_.draw_slot(rng_));
       case 7:
         ++result_.events["broken for nothing"];
         return break_up(number, round_.epoch);
@@ -336,7 +336,7 @@ class World final : public WireWorld, public SeatWorld {
 
   void come_or_go() {
     if (is_job_over_ || is_stopping_) return;
-    if (chance(0.7)) return replace(static_cast<int>(rng_.below(kSlotsMost)));
+    if (chance(0.7)) return replace(size_.draw_slot(rng_));
     leave(static_cast<int>(rng_.below(trainers_.size())));
   }
 
@@ -354,7 +354,7 @@ class World final : public WireWorld, public SeatWorld {
   // ---- Trainers
 
   void add(int slot) {
-    if (trainers_.size() >= kTrainersMost) return;
+    if (trainers_.size() >= size_.trainers_most) return;
     const int number = static_cast<int>(trainers_.size());
     trainers_.push_back(std::make_unique<Trainer>());
     Trainer& self = *trainers_.back();
@@ -745,7 +745,9 @@ class World final : public WireWorld, public SeatWorld {
       if (self.tears == TearAt::kBefore) die(number, false);
       self.files = look_at(directory_);
     }
-    stage_.pass(is_slow_disk_ ? span(0, 1'500) : nanoseconds(short_time()));
+    const nanoseconds time = is_slow_disk_ ? span(0, 1'500) : short_time();
+    if (time > milliseconds(100)) ++result_.events["slow disk"];
+    stage_.pass(time);
   }
 
   // ---- The sentinels
@@ -951,6 +953,7 @@ class World final : public WireWorld, public SeatWorld {
 
   const std::uint64_t seed_;
   const bool has_speeds_, has_flips_;
+  const WorldSize size_;
   Rng rng_;
   RecoveryResult result_;
   std::vector<std::unique_ptr<Trainer>> trainers_;

@@ -61,6 +61,9 @@ constexpr bool is_about_speeds(std::uint64_t seed) { return seed % 10 == 4; }
 /// And one is about processes that come and go all the time, and what meets those who go over into
 /// the next membership: with replicated state they take it for granted that the others do, too.
 constexpr bool is_about_flips(std::uint64_t seed) { return seed % 10 == 1; }
+/// And one of forty, of a whole model and none of them kept, about as many workers as the product's
+/// promise is tried with at most.
+constexpr bool is_about_many(std::uint64_t seed) { return seed % 40 == 17; }
 /// Of half of the others, of each kind of model, none of them kept, some messages come twice.
 constexpr bool sends_twice(std::uint64_t seed) {
   const std::uint64_t kind = seed % 8;
@@ -68,11 +71,12 @@ constexpr bool sends_twice(std::uint64_t seed) {
   return is_of_those && !is_about_speeds(seed) && !is_about_flips(seed);
 }
 struct Lessons {
-  std::vector<Lesson> whole, replicated, flips, split, sharded_split;
+  std::vector<Lesson> whole, many, replicated, flips, split, sharded_split;
   /// Of every eight seeds two are about a model that is split, and one about one with shards, too.
   const std::vector<Lesson>& of(std::uint64_t seed) const {
     if (is_about_speeds(seed)) return replicated;
     if (is_about_flips(seed)) return flips;
+    if (is_about_many(seed)) return many;
     if (seed % 8 == 5) return sharded_split;
     return seed % 4 == 3 ? split : whole;
   }
