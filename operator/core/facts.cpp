@@ -56,8 +56,10 @@ std::string waiting_words(const std::string& message) {
 
 seconds until_said_anew(const JobSnapshot& snapshot, const std::string& said,
                         const std::string& now) {
-  const seconds interval =
-      differs_in_numbers_alone(said, now) ? words::kNumbersInterval : words::kWordsInterval;
+  const bool is_behind = snapshot.gang && snapshot.gang->is_behind;
+  const seconds interval = is_behind || differs_in_numbers_alone(said, now)
+                               ? words::kNumbersInterval
+                               : words::kWordsInterval;
   return interval - lasted(snapshot, facts::waiting_words(said));
 }
 

@@ -457,7 +457,7 @@ void QueuePass::next_of_line() {
     ledger_.reserve(turn.queue, turn.per_worker, turn.adds());
     line_.ledger_changed(turn.queue);
   }
-  decide(gang, {std::nullopt, std::move(why), {}, verdict.lacks_volumes});
+  decide(gang, {std::nullopt, std::move(why), {}, verdict.lacks_volumes, is_behind});
 }
 
 Schedule QueuePass::decisions() && {

@@ -31,9 +31,7 @@ std::string least_field(const WaitingGang& gang) {
 
 std::string place_text(int place, const std::string& queue) {
   if (place <= kPlacesInWords) return ordinal(place) + " in queue " + queue;
-  int beyond = kPlacesInWords;
-  while (place > beyond * 10) beyond *= 10;
-  return "beyond the " + ordinal(beyond) + " place in queue " + queue;
+  return "beyond the " + ordinal(kPlacesInWords) + " place in queue " + queue;
 }
 
 std::string why_no_queue(const std::string& queue, const std::vector<Queue>& queues) {

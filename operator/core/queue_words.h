@@ -9,8 +9,9 @@
 
 namespace muster::core {
 
-/// "1st in queue research". Far from the first the place is said roughly, because every job that
-/// leaves a queue moves all behind it, and each new word is a write.
+/// "1st in queue research". Far from the first it is said alike of all places, because every job
+/// that leaves a queue moves all behind it, and each new word is a write; how long the line is
+/// stands in the queue's status.
 std::string place_text(int place, const std::string& queue);
 /// How far from the first the reason is said in full.
 inline constexpr int kPlacesInWords = 10;

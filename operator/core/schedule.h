@@ -141,6 +141,7 @@ struct GangVerdict {
   std::vector<int>
       slots{};  ///< those asked for; node_of_slot is in their order, and may be shorter
   bool lacks_volumes = false;  ///< why_not is of claims or volumes
+  bool is_behind = false;      ///< another of its queue is waited for: its place moves with others
   bool operator==(const GangVerdict&) const = default;
 };
 

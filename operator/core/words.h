@@ -150,8 +150,9 @@ inline constexpr std::chrono::seconds kClocksDiffer{3600};
 inline constexpr std::chrono::seconds kUnlistedMost{30};
 /// What a gang waits for is said anew so often at most, when only the words changed.
 inline constexpr std::chrono::seconds kWordsInterval{60};
-/// And so often, when they differ in numbers alone: what is free changes with every pod of every
-/// other job, and each gang that waits would write it.
+/// And so often, when they differ in numbers alone, or others of its queue come first: what is free
+/// changes with every pod of every other job, and the place in a line and who is its first with
+/// every job that leaves it. Each gang that waits would write that.
 inline constexpr std::chrono::seconds kNumbersInterval{300};
 inline constexpr std::size_t kMaxLogTailBytes = 2048;
 inline constexpr std::size_t kMaxMessageBytes = 1024;

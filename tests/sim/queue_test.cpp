@@ -151,6 +151,31 @@ TEST_CASE("a job costs as many writes in a queue as without, and the queue one i
   CHECK(queue_writes(world) + world.status_writes() == writes);
 }
 
+TEST_CASE("a line that moves costs its jobs few words") {
+  World world(test::seed());
+  world.add_node("n", 32);
+  world.create_queue("research", 1);
+  constexpr int kJobs = 110, kRounds = 8;
+  const auto name = [](int number) { return "j" + std::to_string(100 + number); };
+  for (int i = 0; i < kJobs; ++i) world.create_job(name(i), 1, in_queue("research"));
+  world.settle();
+  REQUIRE(world.job(name(0)).status.is_true("Admitted"));
+  CHECK(admitted(world, name(kJobs - 1)) ==
+        "False: beyond the 10th place in queue research: waits for its turn");
+  const std::int64_t before = world.status_writes();
+  for (int round = 0; round < kRounds; ++round) {
+    world.pass(seconds(60));
+    end_job(world, name(round));
+  }
+  REQUIRE(world.job(name(kRounds)).status.is_true("Admitted"));
+  CHECK(admitted(world, name(kRounds + 1)).starts_with("False: 1st in queue research: "));
+  CHECK(admitted(world, name(kRounds + 9)).find("th in queue research: ") != std::string::npos);
+  // Three of each that starts or ends. Of the others those near the first say once in five minutes
+  // what has become of it; told every minute that would be ten for each round, and one more for
+  // each that comes near.
+  CHECK(world.status_writes() - before <= 3 * kRounds + 4 * kRounds);
+}
+
 TEST_CASE("the priority class decides whose turn it is, and a fresh operator decides the same") {
   World world(test::seed());
   world.add_node("n", 32);

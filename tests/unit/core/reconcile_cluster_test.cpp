@@ -704,6 +704,20 @@ TEST_CASE("of what a gang waits for numbers alone are said anew still less often
   CHECK(writes == 2);
 }
 
+TEST_CASE("a gang behind others of its line says rarely what it waits for, and soon as the first") {
+  auto job = make_job("j").workers(2).does_not_fit("7th in queue q: its quota is kept for team/a");
+  job.edit().gang->is_behind = true;
+  apply(job.edit(), job.plan());
+  job.does_not_fit("4th in queue q: its quota is kept for team/b");
+  job.edit().gang->is_behind = true;
+  auto plan = job.lasting(seconds(299)).plan();
+  CHECK(plan.empty());
+  CHECK(plan.requeue_after == seconds(1));
+  CHECK(words_of(job.lasting(seconds(300)).plan()) == Words{"status"});
+  job.does_not_fit("1st in queue q: needs 2 cpu of the queue's quota");
+  CHECK(words_of(job.lasting(seconds(60)).plan()) == Words{"status"});
+}
+
 TEST_CASE("a worker that its node does not get ready is named after a minute, once") {
   auto job = make_job("j").workers(2).placed().running(0).pod(1, api::PodPhase::kPending);
   auto plan = job.lasting(seconds(59)).plan();
