@@ -172,6 +172,7 @@ PlanForecast Forecaster::plan(Json object) {
   if (may_never) forecast_.why_never = why_never_on(cluster_, std::move(object), key_);
   tell_cost();
   forecast_.step = what_if_.step_of(key_, measured);
+  if (!forecast_.step) forecast_.exchange = what_if_.exchange_of(key_);
   note_displaced();
   return std::move(forecast_);
 }

@@ -34,6 +34,9 @@ struct PlanForecast {
   /// Of a job that gets places: how long a step should take there, and of which job it is known
   /// what the workers compute in it; absent: not known.
   std::optional<runtime::StepForecast> step;
+  /// Where that is not known: milliseconds that its workers would exchange gradients; absent: that
+  /// is not known either.
+  std::optional<std::string> exchange;
   std::vector<PlanDisplaced> displaced;
 
   // ---- Of a job that does not start now

@@ -70,11 +70,14 @@ void PlanPage::write_step() {
   if (const auto& step = forecast_.step) {
     paragraph("predicted step: " + step->milliseconds + " ms, if its workers compute as fast as " +
               step->measured.text() + "'s and nobody else sends");
-  } else {
-    paragraph(
-        "predicted step: not known; that takes a job here that has trained the same with as many "
-        "workers, and a network of which something is known");
+    return;
   }
+  const std::string takes =
+      "predicted step: not known; that takes a job here that has trained the same with as many "
+      "workers";
+  paragraph(takes + (forecast_.exchange ? ". Its exchange alone would take " + *forecast_.exchange +
+                                              " ms, if nobody else sends"
+                                        : ", and a network of which something is known"));
 }
 
 void PlanPage::write_cost() {
@@ -187,6 +190,7 @@ Json plan_json(const PlanForecast& forecast) {
   if (forecast.job.spec.training && !forecast.job.status.placement.empty()) {
     Json& told = json["predictedStepMilliseconds"];
     if (forecast.step) told = forecast.step->milliseconds;
+    if (forecast.exchange) json["predictedExchangeMilliseconds"] = *forecast.exchange;
   }
   if (const auto& cost = forecast.job.status.cost) {
     Json& told =

@@ -79,12 +79,12 @@ Schedule schedule(const ClusterSnapshot& cluster) {
   return std::move(pass).decisions();
 }
 
-double gradient_bytes_of(const api::TrainingJob& job) {
+std::optional<double> known_gradient_bytes_of(const api::TrainingJob& job) {
   if (job.status.model_parameters > 0) {
     return kFloatBytes * static_cast<double>(job.status.model_parameters);
   }
   // The others' first layer goes by their data, which only the workers see.
-  if (!job.spec.training || !job.spec.training->model.contains("gpt")) return kUsualGradientBytes;
+  if (!job.spec.training || !job.spec.training->model.contains("gpt")) return std::nullopt;
   const Json& gpt = job.spec.training->model["gpt"];
   const auto number = [&](const char* name) { return gpt.value(name, 0.0); };
   const double tokens = gpt.value("vocabularySize", double{training_bounds::kByteTokens});
@@ -92,6 +92,10 @@ double gradient_bytes_of(const api::TrainingJob& job) {
   const double of_block = 12 * width * width + 13 * width;
   return kFloatBytes *
          ((tokens + number("contextLength") + 2) * width + number("layers") * of_block);
+}
+
+double gradient_bytes_of(const api::TrainingJob& job) {
+  return known_gradient_bytes_of(job).value_or(kUsualGradientBytes);
 }
 
 std::optional<MeshWork> mesh_work_of(const api::TrainingJob& job) {

@@ -178,8 +178,9 @@ seconds grace_of(const api::TrainingJob& job);
 /// The gang of a job as schedule needs it. `job` has a valid spec.
 WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish = {});
 
-/// What the gang exchanges in a step: as its workers have said, else as spec.training tells, else
-/// kUsualGradientBytes.
+/// What the gang exchanges in a step: as its workers have said, else as spec.training tells.
+std::optional<double> known_gradient_bytes_of(const api::TrainingJob& job);
+/// The same, else kUsualGradientBytes.
 double gradient_bytes_of(const api::TrainingJob& job);
 
 /// What its processes send to each other where copies of the model are split between workers and

@@ -34,6 +34,8 @@ constexpr seconds kResync{24 * 3600};
 constexpr seconds kNever{10LL * 365 * 24 * 3600};
 /// Turns of the loop in one run(): a bound, far above what any cluster takes.
 constexpr int kMostTurns = 100'000;
+/// Of a model whose step is foretold.
+constexpr double kMostParameters = 1e15;
 
 std::optional<api::Kind> watched_kind_of(const Json& object) {
   const std::string kind = text_at(object, {"kind"});
@@ -316,6 +318,21 @@ std::optional<StepForecast> WhatIf::step_of(
   const auto seconds_of_step = core::forecast_seconds(*planned, report, {}, *topology);
   if (!seconds_of_step) return std::nullopt;
   return StepForecast{core::decimal(*seconds_of_step * 1e3, 3), newest->meta.key()};
+}
+
+std::optional<std::string> WhatIf::exchange_of(const api::ObjectKey& key) {
+  const auto planned = job(key);
+  const auto topology = loop_.topology_of_forecast();
+  if (!planned || !topology || planned->status.placement.empty()) return std::nullopt;
+  const auto bytes = core::known_gradient_bytes_of(*planned);
+  if (!bytes) return std::nullopt;
+  ProgressReport report;
+  report.step_seconds = report.exchange_seconds = 1;  // all of the step
+  report.model_parameters =
+      static_cast<std::int64_t>(std::clamp(*bytes / sizeof(float), 0.0, kMostParameters));
+  const auto seconds_of_it = core::forecast_seconds(*planned, report, {}, *topology);
+  if (!seconds_of_it) return std::nullopt;
+  return core::decimal(*seconds_of_it * 1e3, 3);
 }
 
 }  // namespace muster::runtime

@@ -74,6 +74,10 @@ class WhatIf {
   /// network.
   std::optional<StepForecast> step_of(const api::ObjectKey& job,
                                       const std::map<api::ObjectKey, api::TrainingJob>& known);
+  /// Milliseconds of the exchange alone, of a job that nobody need have trained: as step_of counts
+  /// it, were nothing computed beside it. Absent: nothing is known of the network or of the model's
+  /// size, or it is split between workers.
+  std::optional<std::string> exchange_of(const api::ObjectKey& job);
 
  private:
   /// Keeps what the loop wants done until it is looked at.

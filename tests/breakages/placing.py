@@ -216,6 +216,8 @@ BREAKAGES = [
              "options.create_again_after = kNever;", "options.create_again_after = seconds(30);", "test_runtime"),
     Breakage("a plan predicts steps by a job with another number of workers", "operator/runtime/what_if.cpp",
              "  if (status.target_workers != workers) return false;\n", "", "test_cli_plan"),
+    Breakage("a plan tells nothing of the exchange of a model that nobody has trained", "cli/plan_forecast.cpp",
+             "  if (!forecast_.step) forecast_.exchange = what_if_.exchange_of(key_);\n", "", "test_cli_plan"),
     Breakage("a plan predicts steps by a gang that lacks members", "operator/runtime/what_if.cpp",
              "return status.finished() || status.replicas == workers;", "return true;", "test_cli_plan"),
     Breakage("a plan predicts steps by a job that computes something else", "operator/runtime/what_if.cpp",

@@ -556,6 +556,7 @@ TEST_CASE("the step is predicted where a job has trained the same with as many w
                                      "else sends\n") != std::string::npos,
                   page_of(told));
     CHECK(plan_json(told)["predictedStepMilliseconds"] == told.step->milliseconds);
+    CHECK_FALSE(plan_json(told).contains("predictedExchangeMilliseconds"));
   }
   SUBCASE("also of one that is over before this one starts") {
     saved.running("first", "a", 2, 100);
@@ -569,6 +570,15 @@ TEST_CASE("the step is predicted where a job has trained the same with as many w
     CHECK_FALSE(batch.step);
     CHECK(page_of(batch).find(unknown) != std::string::npos);
     CHECK(plan_json(batch)["predictedStepMilliseconds"] == nullptr);
+    // What nobody has trained is exchanged all the same: of 11 MB half goes from node to node.
+    REQUIRE(batch.exchange);
+    CHECK(std::stod(*batch.exchange) > 0);
+    CHECK(std::stod(*batch.exchange) < 100);
+    CHECK(page_of(batch).find(". Its exchange alone would take " + *batch.exchange + " ms") !=
+          std::string::npos);
+    CHECK(plan_json(batch)["predictedExchangeMilliseconds"] == *batch.exchange);
+    job["spec"]["training"]["model"]["gpt"]["layers"] = 12;
+    CHECK(std::stod(*saved.plan(job).exchange) > 1.5 * std::stod(*batch.exchange));
     CHECK_FALSE(saved.plan(training("next", 2)).step);
     job = training("next", 4);
     job["spec"]["worker"]["threads"] = 2;
@@ -595,6 +605,7 @@ TEST_CASE("the step is predicted where a job has trained the same with as many w
     const PlanForecast told = saved.plan(job);
     CHECK(told.starts_now);
     CHECK_FALSE(told.step);
+    CHECK_FALSE(told.exchange);
     CHECK(told.why.find("no topology is known") != std::string::npos);
   }
   SUBCASE("of a program of one's own, and of who gets no place, nothing is said") {
