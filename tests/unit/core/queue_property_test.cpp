@@ -201,6 +201,87 @@ TEST_CASE("where jobs end, every job that can start does in the end") {
 
 namespace {
 
+constexpr int kLongest = 12;  ///< rounds that a job lasts at most
+
+/// A queue of eight GPUs to which jobs of up to as many go on coming, about two thirds of what it
+/// could run. Another queue has nothing of its own and always more jobs, which take whatever is
+/// lent and are not preempted.
+class BusyWorld {
+ public:
+  explicit BusyWorld(std::uint64_t seed) : rng_(seed) {
+    world_.queues = {make_queue("q", 8, "lab"), make_queue("idle", 4, "lab"),
+                     make_queue("poor", 0, "lab")};
+    world_.queues[2].least_run = seconds(1'000'000);
+    for (const char* node : {"n0", "n1", "n2"}) world_.add_node(node, 4);
+  }
+
+  void round() {
+    const int now = ++world_.clock;
+    std::erase_if(world_.jobs, [&](const QueueJob& job) {
+      const auto end = ends_.find(job.gang.job.name);
+      return end != ends_.end() && end->second <= now;
+    });
+    if (rng_.below(5) == 0) add("q", 1 + rng_.below(4), 1 + rng_.below(2));
+    while (waiting("poor") < 3) add("poor", 1 + rng_.below(2), 1);
+    world_.pass();
+    for (const QueueJob& job : world_.jobs) {
+      if (job.slots.empty() || ends_.contains(job.gang.job.name)) continue;
+      ends_[job.gang.job.name] = now + 1 + static_cast<int>(rng_.below(kLongest));
+    }
+    const auto found = std::find_if(world_.jobs.begin(), world_.jobs.end(), [](const auto& job) {
+      return job.gang.turn.queue == "q" && job.slots.empty();
+    });
+    const std::string first = found == world_.jobs.end() ? "" : found->gang.job.name;
+    if (first != first_) first_since_ = now;
+    if (first != first_ && !first.empty()) ++firsts;
+    first_ = first;
+  }
+  /// Rounds that the first of the line has been that.
+  int first_for() const { return first_.empty() ? 0 : world_.clock - first_since_; }
+
+  int firsts = 0;  ///< jobs that have waited as the first of the line
+
+ private:
+  void add(const std::string& queue, std::uint64_t workers, std::uint64_t gpus) {
+    world_.add_job("j" + std::to_string(world_.jobs_made), queue, static_cast<int>(workers),
+                   static_cast<std::int64_t>(gpus));
+  }
+  int waiting(const std::string& queue) const {
+    return static_cast<int>(std::count_if(
+        world_.jobs.begin(), world_.jobs.end(),
+        [&](const QueueJob& job) { return job.gang.turn.queue == queue && job.slots.empty(); }));
+  }
+
+  Rng rng_;
+  QueueWorld world_;
+  std::map<std::string, int> ends_;  ///< of all that have started
+  std::string first_;
+  int first_since_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("while jobs go on coming, the first of a line waits for three jobs' time at most") {
+  int firsts = 0, longest = 0;
+  for (int seed = 1; seed <= test::tries(4); ++seed) {
+    CAPTURE(seed);
+    BusyWorld world(static_cast<std::uint64_t>(seed));
+    for (int round = 0; round < 500; ++round) {
+      CAPTURE(round);
+      world.round();
+      // For what its own queue holds beyond what leaves it its nominal quota; then for those who
+      // have borrowed of it until now; and then for the last that have come to its nodes.
+      CHECK(world.first_for() <= 3 * kLongest);
+      longest = std::max(longest, world.first_for());
+    }
+    firsts += world.firsts;
+  }
+  MESSAGE(firsts << " waited as the first, " << longest << " rounds at most");
+  CHECK(firsts > test::tries(40));
+}
+
+namespace {
+
 /// Of whatever a queue holds most of beyond its nominal quota, as a part of the cohort's, by
 /// weight.
 double share_of(const QueueWorld& world, const Queue& queue, std::int64_t workers) {
