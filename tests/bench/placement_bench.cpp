@@ -7,9 +7,9 @@
 // are drawn anew for every row. Whole passes of the decision are in placement_pass.cpp. Times are
 // the thread's processor time, which others on the machine cannot lengthen.
 //
-// With --switches 1 nodes tell of PCIe switches; with --anew 0 no pass makes the inventory anew, so
-// that the others are measured as they are one after the other, and with --row N passes are made of
-// the N-th row alone.
+// With --switches 1 nodes tell of PCIe switches and NUMA nodes; with --anew 0 no pass makes the
+// inventory anew, so that the others are measured as they are one after the other, and with --row N
+// passes are made of the N-th row alone.
 //
 //   placement_bench [--nodes N] [--rounds N] [--seed N] [--passes N] [--switches 0|1] [--anew 0|1]
 //                   [--row N]

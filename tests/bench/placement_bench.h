@@ -73,12 +73,12 @@ inline std::vector<api::Node> cluster_of(int count) {
   return nodes;
 }
 
-/// As a node agent tells of them: two switches with four GPUs each.
+/// As a node agent tells of them: two switches with four GPUs each, on a NUMA node of its own each.
 inline void add_switches(std::vector<api::Node>& nodes) {
   for (api::Node& node : nodes) {
     api::PcieNode& pcie = node.pcie.emplace();
     pcie.switches = {{"0000:10:00.0", 31'507'692'307}, {"0000:90:00.0", 31'507'692'307}};
-    for (int i = 0; i < 8; ++i) pcie.gpus.push_back({"0000:1" + std::to_string(i), {}, i / 4});
+    for (int i = 0; i < 8; ++i) pcie.gpus.push_back({"0000:1" + std::to_string(i), i / 4, i / 4});
   }
 }
 

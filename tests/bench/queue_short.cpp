@@ -1,7 +1,8 @@
 // Many nodes, nearly all of them full, and many gangs that wait: of a few shapes, as teams send
 // them, or each of its own. Or half of each node is free, and kept for the first of each line,
-// which wants whole ones, while the others behind it would fit. Every pass tells each of them what
-// is missing. With volumes each job has a claim of its own, bound to a volume of one of three
+// which wants whole ones, while the others behind it would fit. Or gangs of a lower priority hold
+// all nodes, and it is decided which of them give way for the first. Every pass tells each of them
+// what is missing. With volumes each job has a claim of its own, bound to a volume of one of three
 // zones; what these allow is found out anew in each pass, too, as the operator's loop does.
 // Measured are processor time of the thread and what a pass adds to the memory of the process while
 // it is at its largest.
@@ -23,11 +24,12 @@ namespace {
 
 constexpr int kQueues = 10, kZones = 3, kShapes = 8, kGpus = 8;
 constexpr int kHalfFreeEach = 50;  ///< of so many nodes one has half of its GPUs free
-constexpr int kOfFirst = 64;  ///< workers of the first of a line, where all nodes are half free
+constexpr int kOfFirst = 64;       ///< workers of the first of a line, where it wants whole nodes
+constexpr int kHolders = 700;      ///< gangs that hold all nodes
 
 struct Case {
   const char* name;
-  bool has_queues, has_volumes, are_alike, are_half_free = false;
+  bool has_queues, has_volumes, are_alike, are_half_free = false, are_held = false;
 };
 constexpr Case kCases[] = {
     {"no queues", false, false, true},
@@ -36,7 +38,8 @@ constexpr Case kCases[] = {
     {"queues", true, false, true},
     {"queues, volumes", true, true, true},
     {"queues, half free behind the first", true, false, true, true},
-    {"queues, half free behind the first, all of different shapes", true, false, false, true}};
+    {"queues, half free behind the first, all of different shapes", true, false, false, true},
+    {"one queue, 700 gangs of a lower priority", true, false, true, false, true}};
 
 class ShortWorld {
  public:
@@ -47,9 +50,11 @@ class ShortWorld {
       core::Assumed& taken = assumed_.emplace_back();
       taken.node = nodes_[i].meta.name;
       taken.requests.cpu_millis = 8000;
-      const bool is_half_free = case_.are_half_free || i % kHalfFreeEach == 0;
+      const bool is_one_free = !case_.are_held && i % kHalfFreeEach == 0;
+      const bool is_half_free = case_.are_half_free || is_one_free;
       taken.requests.devices["nvidia.com/gpu"] = is_half_free ? kGpus / 2 : kGpus;
     }
+    if (case_.are_held) add_holders();
     for (int i = 0; i < kQueues; ++i) {
       core::Queue& queue = queues_.emplace_back();
       queue.name = "queue-" + std::to_string(i);
@@ -63,7 +68,7 @@ class ShortWorld {
 
   struct Pass {
     double milliseconds = 0, mebibytes = 0;
-    std::size_t placed = 0;
+    std::size_t placed = 0, give_way = 0;
   };
   Pass pass() {
     core::ClusterSnapshot cluster = snapshot();
@@ -79,10 +84,31 @@ class ShortWorld {
                         1e3;
     pass.mebibytes = mebibytes() - before;
     for (const auto& [job, verdict] : decided.verdicts) pass.placed += verdict.placement ? 1 : 0;
+    pass.give_way = decided.taken.size();
     return pass;
   }
 
  private:
+  /// Of neighbouring nodes each, and each with another loss if it gives way.
+  void add_holders() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const std::size_t gang = i * kHolders / nodes_.size();
+      if (i == 0 || gang != (i - 1) * kHolders / nodes_.size()) {
+        core::QueueHolder& made = holders_.emplace_back();
+        made.job = {"ns", "runs-" + std::to_string(10'000 + gang)};
+        made.uid = made.job.name;
+        made.turn.queue = "queue-0";
+        made.per_worker.cpu_millis = 8000;
+        made.per_worker.memory_bytes = 0;
+        made.per_worker.gpus = kGpus;
+        made.ran = seconds(86'400);
+        made.unsaved = seconds(static_cast<std::int64_t>(gang * 7919 % 3600));
+      }
+      core::QueueHolder& holder = holders_.back();
+      holder.slots.push_back({static_cast<int>(holder.slots.size()), nodes_[i].meta.name});
+      holder.min = holder.count = static_cast<int>(holder.slots.size());
+    }
+  }
   void add_job(int number) {
     const std::string name = "job-" + std::to_string(10'000 + number);
     api::TrainingJob& job = jobs_.emplace_back();
@@ -90,7 +116,8 @@ class ShortWorld {
     job.meta.name = job.meta.uid = name;
     // Queues take turns, so these come first in theirs.
     const bool is_first = number < kQueues;
-    const int count = case_.are_half_free && is_first ? kOfFirst : 2 + number % kShapes;
+    const bool wants_many = is_first && (case_.are_half_free || case_.are_held);
+    const int count = wants_many ? kOfFirst : 2 + number % kShapes;
     job.spec.worker.count = job.spec.worker.min = job.spec.worker.max = count;
     job.spec.worker.resources.gpus = case_.are_half_free && !is_first ? 1 : kGpus;
     job.spec.worker.resources.cpu_millis = case_.are_alike ? 4000 : 4000 + number;
@@ -116,6 +143,7 @@ class ShortWorld {
     cluster.nodes = storage_.nodes;
     cluster.assumed = assumed_;
     if (case_.has_queues) cluster.queues = queues_;
+    cluster.holders = holders_;
     return cluster;
   }
   void add_gangs(core::ClusterSnapshot& cluster) const {
@@ -125,7 +153,8 @@ class ShortWorld {
       gang.volumes = volumes.limits(job);
       if (!case_.has_queues) continue;
       const std::size_t number = cluster.gangs.size();
-      gang.turn.queue = queues_[number % kQueues].name;
+      gang.turn.queue = queues_[case_.are_held ? 0 : number % kQueues].name;
+      gang.turn.priority = case_.are_held ? 1 : 0;
       gang.turn.created = WallTime(seconds(static_cast<std::int64_t>(number)));
     }
   }
@@ -134,6 +163,7 @@ class ShortWorld {
   const Case& case_;
   std::vector<core::Assumed> assumed_;
   std::vector<core::Queue> queues_;
+  std::vector<core::QueueHolder> holders_;
   std::vector<api::TrainingJob> jobs_;
   std::vector<api::PersistentVolumeClaim> claims_;
   std::vector<api::PersistentVolume> volumes_;
@@ -146,20 +176,22 @@ class ShortWorld {
 void measure_short_nodes(int nodes, int gangs, int passes) {
   std::printf("%d nodes that are short, %d gangs wait\n", nodes, gangs);
   std::printf(
-      "| case | placed | p50 ms | worst ms | memory of a pass MiB |\n|---|---|---|---|---|\n");
+      "| case | placed | give way | p50 ms | worst ms | memory of a pass MiB |\n"
+      "|---|---|---|---|---|---|\n");
   for (const Case& one : kCases) {
     ShortWorld world(nodes, gangs, one);
     std::vector<double> took;
     double most = 0;
-    std::size_t placed = 0;
+    std::size_t placed = 0, give_way = 0;
     for (int i = 0; i < passes; ++i) {
       const ShortWorld::Pass pass = world.pass();
       took.push_back(pass.milliseconds);
       most = std::max(most, pass.mebibytes);
       placed += pass.placed;
+      give_way += pass.give_way;
     }
-    std::printf("| %s | %zu | %.1f | %.1f | %.0f |\n", one.name, placed, quantile(took, 0.5),
-                quantile(took, 1), most);
+    std::printf("| %s | %zu | %zu | %.1f | %.1f | %.0f |\n", one.name, placed, give_way,
+                quantile(took, 0.5), quantile(took, 1), most);
     std::fflush(stdout);
   }
 }
