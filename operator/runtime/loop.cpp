@@ -180,11 +180,7 @@ MonoTime OperatorLoop::step() {
     std::visit([this](auto& one) { take(std::move(one)); }, message);
   }
   if (!synced() || !is_leader_) return now_ + seconds(1);
-  if (!was_synced_ || now_ >= next_resync_) {
-    was_synced_ = true;
-    next_resync_ = now_ + options_.resync;
-    for (const auto& [key, record] : jobs_.all()) queue_.add(key);
-  }
+  if (!was_synced_ || now_ >= next_resync_) resync();
   // Before held_ is used, which is not while there are no queues.
   if (!knows_gone_jobs_ && !queue_book_.empty()) know_gone_jobs();
   look_at_turned();

@@ -144,6 +144,7 @@ class OperatorLoop {
   void note_leaving(const api::ObjectKey& pod_key);
   void know_gone_jobs();
   void look_again_at(const api::ObjectKey& job);
+  void resync();
   void outdate(const api::ObjectKey& job);
 
   void look_at(const api::ObjectKey& key);

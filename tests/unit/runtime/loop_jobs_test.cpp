@@ -445,6 +445,42 @@ TEST_CASE("a job whose progress waits for its turn is not looked at before that"
   CHECK(fixture.planned.works.size() == kTrain);
 }
 
+TEST_CASE("a resync looks at a hundred jobs a second, so that news of others waits for few") {
+  constexpr int kJobs = 250;
+  JobsFixture fixture;
+  runtime::Metrics metrics({&fixture.clock, "1"});
+  runtime::LoopOptions options =
+      test::loop_options(fixture.clock, fixture.mailbox, fixture.planned);
+  options.metrics = &metrics;
+  options.is_leader = false;
+  runtime::OperatorLoop loop(options);
+  // Of another controller, so that nothing is to be done for them.
+  std::vector<std::string> jobs;
+  for (int i = 0; i < kJobs; ++i) {
+    Json job = *parse_json(JobsFixture::job("j" + std::to_string(i), "1", "1"));
+    job["spec"]["managedBy"] = "example.com/other";
+    jobs.push_back(dump_json(job));
+  }
+  fixture.list_node();
+  fixture.list(api::Kind::kTrainingJob, jobs);
+  loop.step();
+  REQUIRE(fixture.mailbox.post(runtime::Lead{}));
+  loop.step();
+  CHECK(looks_by(metrics) == kJobs);  // nobody has looked at them yet
+  for (int period = 0; period < 2; ++period) {
+    CAPTURE(period);
+    fixture.clock.advance(period == 0 ? options.resync : options.resync - seconds(4));
+    std::vector<int> looks;
+    for (int second = 0; second < 4; ++second) {
+      const int before = looks_by(metrics);
+      loop.step();
+      looks.push_back(looks_by(metrics) - before);
+      fixture.clock.advance(seconds(1));
+    }
+    CHECK(looks == std::vector<int>{100, 100, 50, 0});
+  }
+}
+
 TEST_CASE("a worker that says what it said before costs no look, nor does what it leaves out") {
   JobsFixture fixture;
   runtime::Metrics metrics({&fixture.clock, "1"});
