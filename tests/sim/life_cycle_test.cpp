@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -299,11 +301,21 @@ TEST_CASE("of two gangs that hold half of the nodes each one lets go, and both r
   for (const auto& name : names) {
     world.create_job(name, 3, [](Json& job) { job["spec"]["scheduling"] = "Unplaced"; });
   }
+  // Until its pods are bound, and until they are gone, takes each a moment.
+  constexpr seconds kPartMost =
+      core::words::kHalfBoundMost + core::words::kHalfBoundSpread + seconds(20);
+  std::map<std::string, seconds> holds_part_for;
   const auto within = [&](seconds most, const std::function<bool()>& holds) {
     for (seconds passed{0}; passed < most && !holds(); passed += seconds(1)) {
       world.reap(143);
       bind_by_turns(world, "local", 4);
       world.pass(seconds(1));
+      for (const auto& name : names) {
+        const int held = on_nodes(world, name);
+        seconds& part_for = holds_part_for[name];
+        part_for = held == 0 || held == 3 ? seconds(0) : part_for + seconds(1);
+        CHECK(part_for <= kPartMost);
+      }
     }
     return holds();
   };
