@@ -34,6 +34,21 @@ struct PartCounts {
 
 /// Most processes in either direction.
 inline constexpr int kMaxSplit = 64;
+
+/// Of a model what says into how many stages it can be cut. Of a gpt blocks alone.
+struct ModelDepth {
+  int blocks = 0;
+  int convolutions = 0, normalisations = 0;
+  int hidden = 0;  ///< layers of all-to-all weights before the last one
+};
+
+/// Stages at most, each with parameters of its own: no branch of a gpt's block is cut, and its last
+/// normalisation stays with the head; of other models a stage has one layer or more.
+constexpr int stages_at_most(const ModelDepth& model) {
+  if (model.blocks > 0) return 2 * model.blocks + 1;
+  return model.convolutions + model.normalisations + model.hidden + 1;
+}
+
 /// Most that are told.
 inline constexpr std::size_t kMaxSplitsTold = 16;
 

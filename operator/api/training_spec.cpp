@@ -4,6 +4,7 @@
 #include <span>
 
 #include "common/contract.h"
+#include "common/split.h"
 #include "common/training_bounds.h"
 #include "operator/api/fields.h"
 #include "operator/api/spec_json.h"
@@ -562,6 +563,29 @@ void check_tensor(JsonReader& in, const TrainingSpec& training) {
   for (const Json& width : model["hidden"]) check("mlp.hidden", width);
 }
 
+ModelDepth depth_of(const Json& model) {
+  const auto count = [](const Json& list) { return static_cast<int>(list.size()); };
+  ModelDepth depth;
+  if (model.contains("gpt")) depth.blocks = model["gpt"]["layers"].get<int>();
+  if (model.contains("mlp")) depth.hidden = count(model["mlp"]["hidden"]);
+  if (model.contains("cnn")) {
+    const Json& cnn = model["cnn"];
+    depth.convolutions = count(cnn["channels"]);
+    if (cnn["normalization"] == "Batch") depth.normalisations = depth.convolutions;
+    depth.hidden = count(cnn["hidden"]);
+  }
+  return depth;
+}
+
+/// Whether there is something of the model for every stage.
+void check_pipeline(JsonReader& in, const TrainingSpec& training) {
+  const int stages = training.split.pipeline, most = stages_at_most(depth_of(training.model));
+  if (stages <= most) return;
+  in.fail("parallelism.pipeline", "is " + std::to_string(stages) +
+                                      ", but the model can be cut into at most " +
+                                      std::to_string(most) + " stages");
+}
+
 /// How many steps some epochs have depends on the data, which the workers know.
 void check_schedule(JsonReader& in, const TrainingSpec& training) {
   const Json::json_pointer at("/schedule/cosine/warmupSteps");
@@ -597,6 +621,7 @@ void check_training(JsonReader& in, const TrainingSpec& training) {
   }
   check_data_suits_model(in, training);
   check_tensor(in, training);
+  check_pipeline(in, training);
   check_schedule(in, training);
 }
 

@@ -462,6 +462,12 @@ def models():
                       ("a cnn", 2, {"model": {"cnn": cnn}}, "be 1, because the model is cnn"),
                       ("four heads", 3, {"model": {"gpt": GPT}, "data": {"train": TEXT}}, "divide model.gpt.heads"),
                       ("a layer of eight", 3, {}, "divide each of model.mlp.hidden"))]
+    rows += [Case(24, f"{stages} stages of {what}", training(worker={"count": stages}, parallelism={"pipeline": stages}, **fields),
+                  ["spec.training: ", f"parallelism.pipeline must be at most {words}"]) for what, stages, fields, words in (
+                      ("a cnn", 4, {"model": {"cnn": cnn}}, "the layers of model.cnn"),
+                      ("a cnn without normalisation", 3, {"model": {"cnn": {**cnn, "normalization": "None"}}}, "the layers of model.cnn"),
+                      ("four blocks", 10, {"model": {"gpt": GPT}, "data": {"train": TEXT}}, "2 x model.gpt.layers + 1"),
+                      ("an mlp", 3, {}, "the layers of model.mlp"))]
     rows.append(Case(24, "activations of an mlp that are computed again", training(activations="Recomputed"),
                      ["spec.training: ", "activations: Recomputed is for a gpt alone"]))
     return rows
@@ -678,6 +684,8 @@ TAKEN = [
                                                               batchSize=262144), ["worker.count", 1], 201),
     Case(24, "a gpt over shards of tokens", training(model={"gpt": {**GPT, "vocabularySize": 50257}},
                                                      data={"train": {"tokens": {"files": ["a"] * 256}}}), ["worker.count", 1], 201),
+    Case(24, "a stage for each layer", training(worker={"count": 4}, parallelism={"pipeline": 4},
+                                                model={"cnn": {"channels": [8], "hidden": [8]}}), ["worker.count", 4], 201),
     # Paths are bytes to Linux: letters of any script are as good as others, and are kept as they came.
     Case(25, "checkpoints at letters of other scripts", training(checkpoint={"path": UNICODE}),
          ["training.checkpoint.path", UNICODE], 201),

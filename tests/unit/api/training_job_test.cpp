@@ -778,6 +778,33 @@ TEST_CASE("layers that cannot be divided by so many are refused by the field's n
   CHECK(message().empty());
 }
 
+TEST_CASE("a pipeline of more stages than a model can be cut into is refused") {
+  Json json = full_training_job();
+  Json& training = json["spec"]["training"];
+  const auto refusal = [&](const Json& model, int stages) {
+    json["spec"]["worker"]["min"] = json["spec"]["worker"]["count"] = stages;
+    json["spec"]["worker"]["max"] = 2 * stages;
+    training["model"] = model;
+    training["parallelism"] = {{"pipeline", stages}};
+    const auto job = parse_training_job(json);
+    return job ? std::string() : job.error().message();
+  };
+  const auto check_most = [&](const Json& model, int most) {
+    CAPTURE(model.dump());
+    CHECK(refusal(model, most) == "");
+    CHECK(refusal(model, most + 1)
+              .ends_with("spec.training.parallelism.pipeline: is " + std::to_string(most + 1) +
+                         ", but the model can be cut into at most " + std::to_string(most) +
+                         " stages"));
+  };
+  check_most({{"mlp", {{"hidden", {64}}}}}, 2);
+  check_most({{"mlp", {{"hidden", {64, 32, 16}}}}}, 4);
+  check_most({{"cnn", {{"channels", {8, 8}}}}}, 5);
+  check_most({{"cnn", {{"channels", {8, 8}}, {"hidden", {64}}, {"normalization", "None"}}}}, 4);
+  training["data"] = {{"train", {{"text", {{"file", "a"}}}}}};
+  check_most({{"gpt", {{"layers", 2}, {"heads", 1}, {"width", 8}, {"contextLength", 16}}}}, 5);
+}
+
 TEST_CASE("of GPUs that not every image trains on it is said so") {
   const auto said = [](const Json& json) { return about_gpus(parse_training_job(json)->spec); };
   CHECK(said(full_training_job()).starts_with("spec.worker.resources.gpus is 2: of the built-in"));

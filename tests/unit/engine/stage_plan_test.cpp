@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/contract.h"
+#include "common/split.h"
 #include "tests/unit/engine/ranks.h"
 #include "worker/engine/block_hash.h"
 #include "worker/engine/stage_state.h"
@@ -263,4 +264,21 @@ TEST_CASE("a model that has fewer pieces than a pipeline stages is refused") {
   CHECK(refused.error().exit_code() == contract::exit_code::kInvalidSpec);
   CHECK(!plan_stages(transformer(2), 6).has_value());
   CHECK(plan_stages(transformer(2), 5).has_value());
+}
+
+TEST_CASE("before a worker starts it is known into how many stages its model can be cut") {
+  const auto pieces = [](const ModelShape& whole) { return static_cast<int>(pieces_of(whole)); };
+  for (const int blocks : {1, 2, 12}) {
+    CHECK(pieces(transformer(blocks)) == stages_at_most({.blocks = blocks}));
+  }
+  CHECK(pieces(ModelShape::gpt({2, 2, 32, 16, 256, 0.1f, 0.1f}, 256)) ==
+        stages_at_most({.blocks = 2}));
+  CHECK(pieces(chain_of({64, 32, 10})) == stages_at_most({.hidden = 1}));
+  CHECK(pieces(chain_of({64, 32, 16, 8, 10}, 0.5f)) == stages_at_most({.hidden = 3}));
+  for (const bool normalise : {false, true}) {
+    TrainingConfig config;
+    config.cnn = CnnConfig{{4, 8}, 3, normalise, {16}, 0.25f};
+    CHECK(pieces(*ModelShape::of(config, {8, 8, 1}, 10)) ==
+          stages_at_most({.convolutions = 2, .normalisations = normalise ? 2 : 0, .hidden = 1}));
+  }
 }
