@@ -114,10 +114,11 @@ Result<engine::TrainingConfig> configure(const sentinel::TrainerLaunch& launch) 
   if (launch.hash_every) config.hash_every_steps = *launch.hash_every;
   config.processes = static_cast<int>(launch.peers.size());
   config.place = (launch.slot * launch.processes + launch.local_rank) % config.group_size();
-  const int together = processes_together(launch);
+  config.together = processes_together(launch);
   const std::int64_t limit = sentinel::memory_limit();
-  if (limit > 0 && together > 0) {
-    config.memory_bytes = static_cast<std::size_t>(limit) / static_cast<std::size_t>(together);
+  if (limit > 0 && config.together > 0) {
+    config.memory_bytes =
+        static_cast<std::size_t>(limit) / static_cast<std::size_t>(config.together);
     config.most_data_held = config.memory_bytes / 4;  // the model wants its part
   }
   return config;

@@ -157,6 +157,19 @@ BlockPlan plan_blocks(Parts parts, int own) {
   return plan;
 }
 
+std::size_t gathering_bytes(const StagePlan& plan, int place) {
+  const auto slices = static_cast<std::size_t>(plan.slices);
+  std::size_t values = 0;
+  for (const Stage& stage : plan.stages) values += stage.shape.values();
+  const std::size_t at_once = std::min(values, kBlocksAtOnce * kBlock);
+  // Of each block several have parts, and one of them, in turn, is given those of the others.
+  const std::size_t moved = 2 * at_once * (slices - 1) / (slices * slices);
+  // The own ones, and of the others those of the blocks that it makes, which are nearly as many.
+  const ModelShape& part = plan.part(place);
+  const std::size_t listed = 2 * (counted_stretches_most(part) + part.values() / kBlock);
+  return (at_once + moved) * sizeof(float) + 2 * listed * sizeof(BlockPart);
+}
+
 Result<std::vector<std::byte>> gather_items(const BlockPlan& plan, const BlockItem& item,
                                             comm::Communicator& group, std::uint64_t stamp,
                                             MonoTime deadline) {

@@ -53,6 +53,10 @@ struct BlockItem {
   std::function<void(std::size_t first, std::span<float> elements)> read;
 };
 
+/// Bytes that gather_items() takes on the process at `place`, and two plans for it: of a norm and
+/// of a hash.
+std::size_t gathering_bytes(const StagePlan& plan, int place);
+
 /// The items of all blocks, on every process of `group`, where `plan` is of its place. Blocks and
 /// errors: as comm::all_gather.
 Result<std::vector<std::byte>> gather_items(const BlockPlan& plan, const BlockItem& item,

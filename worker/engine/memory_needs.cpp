@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "common/check.h"
+#include "worker/comm/memory_lane.h"
+#include "worker/engine/block_parts.h"
 #include "worker/engine/model.h"
 #include "worker/engine/passes.h"
 #include "worker/engine/pipeline_stage.h"
+#include "worker/engine/stage_state.h"
 
 namespace muster::engine {
 namespace {
@@ -67,6 +70,25 @@ std::size_t received_floats(const TrainingConfig& config, const MemoryShare& sha
   return (nodes + std::min(others, processes - 1)) * elements / processes;
 }
 
+std::size_t moments_of(const TrainingConfig& config) { return config.adamw ? 2 : 1; }
+
+/// Memory that this process shares with the others of its machine, a ring each way: of both one is
+/// counted here, and one there.
+std::size_t lane_bytes(const TrainingConfig& config) {
+  if (config.together <= 1) return 0;
+  return static_cast<std::size_t>(config.together - 1) *
+         comm::MemoryLane::ring_bytes(static_cast<std::size_t>(config.processes - 1));
+}
+
+/// What the processes of a copy take to make what is made of all of the model (its norm, its hash,
+/// its files). All of it counts, because what one has given back is not all there for the next.
+std::size_t together_bytes(const TrainingConfig& config, const StagePlan& plan, int place) {
+  if (plan.places() == 1) return 0;
+  const bool is_reader = place == 0 && !config.checkpoint_path.empty();
+  return gathering_bytes(plan, place) +
+         (is_reader ? PartsSource::bytes(plan, moments_of(config)) : 0);
+}
+
 int threads_of(const TrainingConfig& config) { return std::max(1, config.threads); }
 
 /// All but what a pass needs.
@@ -76,8 +98,7 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
   const auto processes = static_cast<std::size_t>(share.assignment.processes());
   MemoryNeeds needs;
   needs.parameters = floats(shape.values());
-  const std::size_t moments = config.adamw ? 2 : 1;
-  needs.optimizer = floats(shape.parameters()) * moments;
+  needs.optimizer = floats(shape.parameters()) * moments_of(config);
   if (config.is_sharded) {
     if (!config.checkpoint_path.empty()) needs.loading = needs.optimizer;
     const std::size_t keepers = std::min(processes, 1 + static_cast<std::size_t>(config.buddies));
@@ -88,7 +109,8 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
   needs.gradients = floats(elements * (nodes.size() + spare_buffers(nodes, ranks_at_once)) +
                            received_floats(config, share, elements));
   const int threads = threads_of(config);
-  needs.rest = kProcessBytes + static_cast<std::size_t>(threads) * kThreadBytes + share.data_bytes +
+  needs.rest = kProcessBytes + static_cast<std::size_t>(threads) * kThreadBytes +
+               lane_bytes(config) + share.data_bytes +
                Model::scratch_bytes(shape, rows_trained(share, ranks_at_once), threads);
   return needs;
 }
@@ -143,6 +165,7 @@ MemoryNeeds memory_needs(const TrainingConfig& config, const StagePlan& plan, in
                          const MemoryShare& share, int ranks_at_once) {
   const ModelShape& shape = plan.part(place);
   MemoryNeeds needs = lasting_needs(config, shape, share, ranks_at_once);
+  needs.rest += together_bytes(config, plan, place);
   StageWork work;
   work.nodes = own_nodes(share);
   work.ranks_at_once = ranks_at_once;

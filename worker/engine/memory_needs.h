@@ -27,7 +27,8 @@ struct MemoryNeeds {
   std::size_t optimizer = 0;   ///< its state: of all parameters, or of a shard and its copies
   std::size_t gradients = 0;   ///< sums over this process's samples, and what others send of theirs
   std::size_t activations = 0;  ///< what a pass through the model needs
-  std::size_t rest = 0;         ///< data in memory, the processes themselves, and their threads
+  std::size_t rest = 0;  ///< data in memory, the processes themselves, their threads, and what they
+                         ///< share or move to make something of all of a model that is split
   /// What the process with the files has of the optimiser's state until it has dealt it out as
   /// shards, when nothing is there yet of what a pass needs; 0 where it keeps all of it.
   std::size_t loading = 0;

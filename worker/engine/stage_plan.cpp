@@ -159,4 +159,12 @@ std::vector<StageStretch> counted_stretches_of(const ModelShape& part, const Mod
   return list_stretches(part, whole, true);
 }
 
+std::size_t counted_stretches_most(const ModelShape& part) {
+  std::size_t count = 0;
+  for (const Tensor& tensor : part.tensors()) {
+    if (tensor.is_counted) count += tensor.size / tensor.run;
+  }
+  return count;
+}
+
 }  // namespace muster::engine

@@ -58,5 +58,8 @@ struct StageStretch {
 std::vector<StageStretch> stretches_of(const ModelShape& part, const ModelShape& whole);
 /// Of those that it counts: all parts together have each value of the whole model once.
 std::vector<StageStretch> counted_stretches_of(const ModelShape& part, const ModelShape& whole);
+/// How many those are at most. A slice of many columns has one for each row, so that a list of all
+/// is not small.
+std::size_t counted_stretches_most(const ModelShape& part);
 
 }  // namespace muster::engine

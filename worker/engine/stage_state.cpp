@@ -124,6 +124,17 @@ PartsSource::PartsSource(const ModelShape& whole, const StateParts& parts, std::
   std::ranges::sort(parts_, {}, &PlacedPart::position);
 }
 
+std::size_t PartsSource::bytes(const StagePlan& plan, std::size_t optimizer_buffers) {
+  std::size_t listed = 0, piece = 0;
+  for (int place = 0; place < plan.places(); ++place) {
+    listed += counted_stretches_most(plan.part(place)) * (1 + optimizer_buffers);
+  }
+  for (const Stage& stage : plan.stages) {
+    piece = std::max(piece, state_pieces(stage.shape, 0).front().range.size());
+  }
+  return listed * (sizeof(StatePart) + sizeof(PlacedPart)) + piece * sizeof(float);
+}
+
 Result<std::span<const float>> PartsSource::read(const StatePiece& piece) {
   MUSTER_CHECK(moved_ < pieces_.size() && pieces_[moved_].buffer == piece.buffer &&
                pieces_[moved_].range == piece.range);

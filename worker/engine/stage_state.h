@@ -81,6 +81,8 @@ class PartsSource final : public StateSource {
   /// `whole` outlives it; `deadline` of each piece.
   PartsSource(const ModelShape& whole, const StateParts& parts, std::uint64_t stamp,
               std::function<MonoTime()> deadline);
+  /// Of the reader of a copy's state, with the StateParts that it is made of.
+  static std::size_t bytes(const StagePlan& plan, std::size_t optimizer_buffers);
 
   Result<std::span<const float>> read(const StatePiece& piece) override;
   /// Called by all processes when the reader has read all that it wants, which is all of it unless

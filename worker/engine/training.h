@@ -146,6 +146,7 @@ struct TrainingConfig {
   /// not decode all before it can train. Where nobody has found anything yet it does.
   bool is_joining = false;
   int processes = 1;  ///< of all workers when this one starts
+  int together = 1;   ///< of these, on this one's machine, whose memory limit they share
   int place = 0;      ///< of this process in its group, stage by stage: stage * slices + slice
   /// Steps after which speeds are compared at the earliest, so that shares of a batch follow them
   /// (speeds.h); where it is 0, or the model is split, shares stay even. The same for all.

@@ -16,10 +16,12 @@
 #include "tests/unit/data/picture_bytes.h"
 #include "tests/unit/engine/elastic_trial.h"
 #include "tests/unit/engine/ranks.h"
+#include "worker/engine/block_parts.h"
 #include "worker/engine/model.h"
 #include "worker/engine/node_sums.h"
 #include "worker/engine/pipeline_stage.h"
 #include "worker/engine/speeds.h"
+#include "worker/engine/stage_state.h"
 
 using namespace muster;
 using namespace muster::engine;
@@ -460,7 +462,7 @@ TEST_CASE("what cannot fit is refused before the first step, with what would fit
 }
 
 TEST_CASE("what cannot fit and may be split names the splits that fit, the least first") {
-  TrainingConfig config = gpt_of(8, 64, 64);
+  TrainingConfig config = gpt_of(8, 128, 64);
   config.logical_ranks = 4;
   config.batch_size = 8;
   config.may_be_split = true;
@@ -548,6 +550,57 @@ TEST_CASE("the first stages of a pipeline keep more micro-batches alive, the las
   const std::size_t tokens = 2 * 16 * 2 * sizeof(std::int32_t);
   CHECK(pass_bytes(plan, 3, work) == of_one(3) + 3 * table + 2 * embedding + 5 * tokens);
   CHECK(pass_bytes(plan, 0, {{{0, 16}}, 1, 2, 1, Pipelining::kGpipe}) == 16 * of_one(0));
+}
+
+TEST_CASE("what processes of one machine share is foreseen, for each its half") {
+  TrainingConfig config = gpt_of(2, 64, 32);
+  const ModelShape shape = shape_of(config);
+  const auto rest = [&](int processes, int together) {
+    config.processes = processes;
+    config.together = together;
+    return memory_needs(config, shape, share_of(config, 4), 1).rest;
+  };
+  CHECK(rest(4, 1) == rest(1, 1));
+  CHECK(rest(4, 4) == rest(1, 1) + 3 * kMiB);
+  CHECK(rest(16, 2) == rest(1, 1) + kMiB / 4);  // the fourth part of a MiB for each of 15 lanes
+}
+
+TEST_CASE("what the processes of a copy take to make something of all of it is foreseen") {
+  TrainingConfig config = gpt_of(12, 128, 16);
+  config.gpt->heads = 4;
+  const ModelShape whole = shape_of(config);
+  const MemoryShare share = share_of(config, 1);
+  for (const auto& [stages, slices] :
+       {std::pair(2, 1), std::pair(1, 2), std::pair(1, 4), std::pair(2, 2)}) {
+    CAPTURE(stages);
+    CAPTURE(slices);
+    const StagePlan plan = *plan_stages(whole, stages, slices);
+    std::size_t listed = 0;
+    for (int place = 0; place < plan.places(); ++place) {
+      const ModelShape& part = plan.part(place);
+      const std::size_t stretches = counted_stretches_of(part, whole).size();
+      CHECK(stretches <= counted_stretches_most(part));
+      CHECK(counted_stretches_most(part) < stretches + 2 * part.tensors().size());
+      listed += stretches;
+      // 256 blocks of 16 KiB, of these what is moved, and the lists of a norm and of a hash.
+      std::size_t known = 0;
+      const BlockPlan blocks = plan_blocks(block_parts(plan, whole, whole.values()), place);
+      for (const auto& of_place : blocks.parts) known += of_place.size();
+      const std::size_t moved = 2 * static_cast<std::size_t>(slices - 1) * 4 * kMiB /
+                                static_cast<std::size_t>(slices * slices);
+      const std::size_t lists = 2 * known * sizeof(BlockPart);
+      CHECK(gathering_bytes(plan, place) >= 4 * kMiB + moved + lists / 20 * 19);
+      CHECK(gathering_bytes(plan, place) <= 4 * kMiB + moved + lists * 2 + kMiB / 8);
+    }
+    // Of parameters and two moments, in both lists, and a piece of them.
+    CHECK(PartsSource::bytes(plan, 2) >= 3 * listed * 2 * sizeof(StatePart) + kMiB);
+    // The one that writes the files needs more for that than the others.
+    const auto rest = [&](const std::string& path) {
+      config.checkpoint_path = path;
+      return memory_needs(config, plan, 0, share, 1).rest;
+    };
+    CHECK(rest("/files") == rest("") + PartsSource::bytes(plan, 2));
+  }
 }
 
 TEST_CASE("a model that does not fit one process fits when it is split") {
