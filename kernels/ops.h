@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace muster::kernels {
@@ -64,6 +65,12 @@ struct AdamwStep {
 
 struct Operations;
 
+/// What a device is called, and what its maker promises of it.
+struct DeviceFacts {
+  std::string name;       ///< empty: a processor
+  double flops_most = 0;  ///< multiplications and additions of bfloat16 a second; 0: nobody knows
+};
+
 /// Where operations are computed, and the memory that they work on.
 /// Threads: one caller at a time.
 class Context {
@@ -78,6 +85,7 @@ class Context {
   virtual const Operations& operations() const = 0;
   /// Whether operations take any memory of the process and are complete when they return.
   virtual bool is_host() const = 0;
+  virtual DeviceFacts facts() const { return {}; }
   /// Memory that operations may work on, and the host, too, while none is under way: see finish().
   /// Where a device has none left it is the host's alone, all bits 0, and finish() tells.
   virtual void* allocate(std::size_t bytes) = 0;

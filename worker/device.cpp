@@ -76,7 +76,7 @@ Result<std::unique_ptr<kernels::Context>> open_device(const engine::TrainingConf
   const auto products =
       config.is_bfloat16 ? kernels::Products::kBfloat16 : kernels::Products::kFloat32;
   MUSTER_ASSIGN_OR_RETURN(auto device, device_of(wish, products));
-  log_info("training on a GPU");
+  log_info("training on a GPU", {{"device", device->facts().name}});
   return device;
 }
 

@@ -250,6 +250,22 @@ void log_times(const StepTimes& times) {
                               {"updateSeconds", usual.update}});
 }
 
+/// Of a usual step, beside the device's peak where that is known: the MFU of llm.c. Of a process
+/// that shares a device it is the own part of it.
+void log_use(const StepTimes::Times& usual, const engine::TrainingConfig& config,
+             std::int64_t parameters, const kernels::DeviceFacts& device) {
+  const double rows_of_rank = static_cast<double>(config.batch_size) / config.logical_ranks;
+  const double flops = usual.ranks * rows_of_rank * flops_of_sample(config, parameters);
+  if (flops <= 0 || usual.step <= 0) return;
+  const double teraflops = 1e-12 * flops / usual.step;
+  if (device.flops_most <= 0) {
+    return log_info("use of the GPU", {{"device", device.name}, {"teraflops", teraflops}});
+  }
+  log_info("use of the GPU", {{"device", device.name},
+                              {"teraflops", teraflops},
+                              {"mfu", 1e12 * teraflops / device.flops_most}});
+}
+
 void wait_until(const Clock& clock, MonoTime due) {
   const auto left = std::chrono::ceil<milliseconds>(due - clock.mono_now());
   if (left > milliseconds{0}) (void)poll(nullptr, 0, static_cast<int>(left.count()));
@@ -317,6 +333,7 @@ Result<engine::TrainingSummary> train(const sentinel::TrainerLaunch& launch, con
   MUSTER_ASSIGN_OR_RETURN(engine::TrainingSummary summary,
                           engine::run_training(config, membership, clock, hooks));
   log_times(times);
+  if (device) log_use(times.medians(), config, summary.model_parameters, device->facts());
   sentinel::SummaryMessage last = to_message(summary, config);
   last.is_final = true;
   channel.send_summary(last);

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
+
+#include "kernels/cuda/known_devices.h"
 
 namespace muster::kernels::cuda {
 namespace {
@@ -60,10 +63,16 @@ Context::Context(DeviceShare share, Products products)
 void Context::Impl::open(const DeviceShare& share) {
   place.type = cudaMemLocationTypeDevice;
   place.id = share.device;
-  int capability = 0, is_shared = 0;
-  note(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, share.device));
+  cudaDeviceProp found{};
+  int is_shared = 0;
+  note(cudaGetDeviceProperties(&found, share.device));
   note(cudaDeviceGetAttribute(&is_shared, cudaDevAttrConcurrentManagedAccess, share.device));
-  if (capability < kCapability) note(cudaErrorNoKernelImageForDevice);
+  facts = {found.name, peak_flops(found.name)};
+  if (found.major < kCapability) {
+    refuse(cudaErrorNoKernelImageForDevice, "the GPU (" + facts.name + ") has compute capability " +
+                                                std::to_string(found.major) + "." +
+                                                std::to_string(found.minor));
+  }
   if (is_shared == 0) {
     refuse(cudaErrorNotSupported,
            "the host may not reach the device's memory while that computes "
@@ -187,6 +196,8 @@ void Context::release(void* memory) {
   }
   impl_->note(cudaFree(memory));
 }
+
+DeviceFacts Context::facts() const { return impl_->facts; }
 
 std::size_t Context::memory_most() const { return impl_->most; }
 std::size_t Context::memory_held() const { return impl_->held; }

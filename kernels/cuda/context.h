@@ -13,6 +13,7 @@
 namespace muster::kernels::cuda {
 
 struct Context::Impl {
+  DeviceFacts facts;
   cudaMemLocation place{};  ///< of the device's own memory
   cudaStream_t stream = nullptr;
   cudaStream_t copying = nullptr;  ///< to and from the host, beside the other one

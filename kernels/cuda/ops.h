@@ -35,6 +35,7 @@ class Context final : public kernels::Context {
 
   const Operations& operations() const override;
   bool is_host() const override { return false; }
+  DeviceFacts facts() const override;
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
   /// A share of the device's memory but what CUDA itself and scratch of operations need, or what

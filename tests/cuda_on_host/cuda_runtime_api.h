@@ -88,9 +88,10 @@ enum cudaError_t {
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801
 };
-enum cudaDeviceAttr {
-  cudaDevAttrComputeCapabilityMajor = 75,
-  cudaDevAttrConcurrentManagedAccess = 89
+enum cudaDeviceAttr { cudaDevAttrConcurrentManagedAccess = 89 };
+struct cudaDeviceProp {
+  char name[256];
+  int major, minor;
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
@@ -104,6 +105,7 @@ inline constexpr unsigned cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -132,7 +134,11 @@ void set_memory_left(std::size_t bytes);
 /// What the device says that it has; CUDA gives more all the same.
 inline constexpr std::size_t kMemory = std::size_t{80} << 30;
 void set_memory(std::size_t bytes);
-void set_capability(int major);
+/// What the device says that it is: its compute capability and its name. Where this variable is
+/// set, as that has it.
+inline constexpr const char* kDevice = "CUDA_ON_HOST_DEVICE";
+inline constexpr const char* kProcessor = "9.0 a processor in the place of a GPU";
+void set_device(const char* capability_and_name);
 void set_managed_access(bool is_concurrent);
 /// So many questions whether all is done find that it is not.
 void set_not_ready(int queries);

@@ -14,6 +14,8 @@
 #include <new>
 #include <numeric>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -237,7 +239,31 @@ void Block::run(dim3 size, std::uint64_t number, const std::function<void()>& bo
   if (ended_ != threads) fail("a thread was lost");
 }
 
-std::atomic<int> capability = 9, managed_access = 1, not_ready = 0;
+std::atomic<int> managed_access = 1, not_ready = 0;
+
+struct Identity {
+  std::mutex mutex;
+  std::string name;
+  int major = 0, minor = 0;
+
+  Identity() {
+    const char* const said = std::getenv(kDevice);
+    read(said != nullptr ? said : kProcessor);
+  }
+  void read(const char* capability_and_name) {
+    const std::lock_guard lock(mutex);
+    std::istringstream words(capability_and_name);
+    char dot = 0;
+    words >> major >> dot >> minor >> std::ws;
+    std::getline(words, name);
+  }
+};
+
+Identity& identity() {
+  static Identity of_device;
+  return of_device;
+}
+
 std::atomic<cudaError_t> driver_error = cudaSuccess;
 std::atomic<bool> has_failed = false;
 std::atomic<std::size_t> set_by_device = 0, prefetched = 0, to_device = 0, to_host = 0, waits = 0;
@@ -333,7 +359,7 @@ unsigned lane() { return block.current->thread % kWarp; }
 std::uint64_t& place_of(unsigned lane) {
   return block.warps[block.current->thread / kWarp].places[lane];
 }
-void set_capability(int major) { capability = major; }
+void set_device(const char* capability_and_name) { identity().read(capability_and_name); }
 void set_managed_access(bool is_concurrent) { managed_access = is_concurrent ? 1 : 0; }
 void set_driver_error(cudaError_t error) { driver_error = error; }
 void set_not_ready(int queries) { not_ready = queries; }
@@ -382,10 +408,19 @@ cudaError_t cudaGetDeviceCount(int* count) {
   if (on_host::driver_error != cudaSuccess) return on_host::keep(on_host::driver_error);
   return on_host::keep(is_hidden ? cudaErrorNoDevice : cudaSuccess);
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
   if (device != 0) return on_host::keep(cudaErrorInvalidDevice);
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? on_host::capability
-                                                          : on_host::managed_access;
+  *value = on_host::managed_access;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int device) {
+  if (device != 0) return on_host::keep(cudaErrorInvalidDevice);
+  on_host::Identity& own = on_host::identity();
+  const std::lock_guard lock(own.mutex);
+  *found = {};
+  own.name.copy(found->name, sizeof found->name - 1);
+  found->major = own.major;
+  found->minor = own.minor;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {

@@ -18,6 +18,7 @@ OF_THE_SYSTEM = re.compile(r"linux-vdso|/ld-linux|lib(c|m|pthread|dl|rt)\.so")
 SEVERAL_LINES = "\n".join(f"line {number}" for number in range(20))
 # Steps of 100 samples: the first ones take longer.
 RECORD = "\n".join(f'{{"step":{step},"samples":100,"seconds":{seconds}}}' for step, seconds in enumerate([9, 8, 7, 0.2, 0.125, 0.1], 1))
+USE = '"message":"use of the GPU","teraflops":12.5,"mfu":0.0126'
 TIMES = '"message":"times of steps","dataSeconds":0.001,"computeSeconds":0.1,"communicateSeconds":0.002,"updateSeconds":0.02'
 # As `muster run` it leaves a log of a worker, a record and a report.
 MUSTER = r"""
@@ -31,9 +32,10 @@ done
 mkdir -p "$output/logs" "$output/checkpoints"
 echo '{TIMES}' > "$output/logs/0.log"
 [ "$gpus" -eq 0 ] || echo "SAYS" >> "$output/logs/0.log"
+[ "$gpus" -eq 0 ] || echo '{USE}' >> "$output/logs/0.log"
 echo 'RECORD' > "$output/checkpoints/record.jsonl"
 echo '{"seconds": 7.89, "sha256": "MODEL'"OF_GPUS"'"}' > "$output/report.json"
-""".replace("TIMES", TIMES).replace("RECORD", RECORD)
+""".replace("TIMES", TIMES).replace("USE", USE).replace("RECORD", RECORD)
 
 
 class GpuCheck(unittest.TestCase):
@@ -102,8 +104,9 @@ class GpuCheck(unittest.TestCase):
         code, out = self.check("--built", "--steps", "3", "digits", script=f"{moved}/scripts/gpu-check")
         self.assertEqual(code, 0, out)
         figures = r"[1-9]\d*\.\d samples/s, a step \d+\.\d\d ms \(data \d+\.\d\d, compute \d+\.\d\d, communicate \d+\.\d\d, " \
-                  r"update \d+\.\d\d\), \d+\.\d s from start to end\n"
-        self.assertEqual(len(re.findall(f"   with a GPU {figures}   without    {figures}", out)), 1, out)
+                  r"update \d+\.\d\d\)(USED), \d+\.\d s from start to end\n"
+        used = figures.replace("USED", r", \d+\.\d\d TFLOP/s")   # of what is no GPU nobody knows the most
+        self.assertEqual(len(re.findall(f"   with a GPU {used}   without    {figures.replace('USED', '')}", out)), 1, out)
         self.assertEqual(len(re.findall(r"the same model, [0-9a-f]{64}", out)), 1, out)
         self.assertRegex(out, r"\| attention, backward, dropped +\| +\d+\.\d{3} \| +\d+\.\d\d TFLOP/s, +\d+ % of 67 \|")
         self.assertRegex(out, r"\| host to device +\| +\d+\.\d{3} \| +\d+\.\d GB/s \|")
@@ -121,9 +124,10 @@ class GpuCheck(unittest.TestCase):
         code, out = self.check("--built", "pack")
         self.assertEqual(code, 0, out)
         self.assertIn("-- cuda_bench\n| forward | 1.0 |\n", out)
-        figures = "800.0 samples/s, a step 125.00 ms (data 1.00, compute 100.00, communicate 2.00, update 20.00), 7.9 s from start to end\n"
+        figures = "800.0 samples/s, a step 125.00 ms (data 1.00, compute 100.00, communicate 2.00, update 20.00)"
+        end = ", 7.9 s from start to end\n"
         for example in ("digits", "digits-cnn", "gpt-tiny", "gpt-6x384", "mlp-2x4096"):
-            self.assertIn(f"-- {example}\n   with a GPU {figures}   without    {figures}", out)
+            self.assertIn(f"-- {example}\n   with a GPU {figures}, 12.50 TFLOP/s, MFU 1.3 %{end}   without    {figures}{end}", out)
 
     def test_a_batch_that_is_worth_its_copies_is_of_made_up_images(self):
         keeps = ('for one in "$@"; do case "$one" in spec.training.data=*) one=${one#*images: }; '

@@ -37,9 +37,15 @@ class Gpu(RunTest):
                 logs.append(file.read())
         return "".join(logs)
 
+    def is_device(self, capability_and_name):
+        os.environ["CUDA_ON_HOST_DEVICE"] = capability_and_name
+        self.addCleanup(os.environ.pop, "CUDA_ON_HOST_DEVICE", None)
+
     def test_a_gpu_gives_the_bits_of_processors(self):
+        self.is_device("9.0 NVIDIA H200")
         on_gpus = self.train("gpu", *SHORT, *ONE_GPU)
-        self.assertIn("training on a GPU", self.log("gpu"))
+        self.assertRegex(self.log("gpu"), r'"message":"training on a GPU".*"device":"NVIDIA H200"')
+        self.assertRegex(self.log("gpu"), r'"message":"use of the GPU".*"device":"NVIDIA H200","teraflops":0\.0[0-9]+,"mfu":0\.0')
         on_processors = self.train("cpu", *SHORT)
         self.assertNotIn("GPU", self.log("cpu"))
         self.assertEqual(on_gpus["sha256"], on_processors["sha256"])
@@ -61,6 +67,14 @@ class Gpu(RunTest):
         self.assertEqual(code, 27, out + err)
         self.assertIn("spec.worker.resources.gpus: CUDA finds no device (no CUDA-capable device is detected); must be a "
                       "node whose GPUs the container sees", out + err)
+
+    def test_a_worker_whose_gpu_is_too_old_ends_with_27_and_says_which_would_do(self):
+        self.is_device("8.0 NVIDIA A100-SXM4-80GB")
+        code, out, err = self.run_muster("run", self.digits, *SHORT, *ONE_GPU, "--set", "spec.restart.policy=Never",
+                                         "--output", self.path("old"))
+        self.assertEqual(code, 27, out + err)
+        self.assertIn("spec.worker.resources.gpus: the GPU (NVIDIA A100-SXM4-80GB) has compute capability 8.0; must be a node whose "
+                      "GPUs the container sees, of compute capability 9.0 or later, with a driver for CUDA 13", out + err)
 
     def test_each_process_has_a_mig_instance_of_its_own(self):
         # Of which CUDA, and the GPU that is the processor, shows one.

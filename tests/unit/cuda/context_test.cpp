@@ -47,12 +47,30 @@ TEST_CASE("why there is no device is told in CUDA's words, and is no error of a 
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("a device older than the kernels is refused") {
-  on_host::set_capability(8);
-  CHECK(cuda::Context().finish() ==
-        std::string("no kernel image is available for execution on the device"));
-  on_host::set_capability(9);
+TEST_CASE("a device older than the kernels is refused by its name") {
+  on_host::set_device("8.6 NVIDIA A10");
+  CHECK(cuda::Context().finish() == std::string("the GPU (NVIDIA A10) has compute capability 8.6"));
+  on_host::set_device("10.0 NVIDIA B200");
   CHECK(cuda::Context().finish() == nullptr);
+  on_host::set_device(on_host::kProcessor);
+  CHECK(cuda::Context().finish() == nullptr);
+}
+
+TEST_CASE("of devices that are known by name it is known what they can do at most") {
+  const auto most = [](const char* device) {
+    on_host::set_device(device);
+    const kernels::DeviceFacts facts = cuda::Context().facts();
+    on_host::set_device(on_host::kProcessor);
+    CHECK(std::string(device).ends_with(" " + facts.name));
+    return facts.flops_most;
+  };
+  CHECK(most("9.0 NVIDIA H100 80GB HBM3") == 989e12);
+  CHECK(most("9.0 NVIDIA H200") == 989e12);
+  CHECK(most("9.0 NVIDIA H100 PCIe") == 756e12);
+  CHECK(most("9.0 NVIDIA H200 NVL") == 835e12);
+  CHECK(most("9.0 NVIDIA H100 80GB HBM3 MIG 1g.10gb") == 0);
+  CHECK(most("10.0 NVIDIA B200") == 0);
+  CHECK(cpu::Context(1).facts().name.empty());
 }
 
 TEST_CASE("a device whose memory the host reaches at times alone is refused in words") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+
 using muster::engine::StepReport;
 using muster::worker::StepTimes;
 
@@ -43,4 +45,25 @@ TEST_CASE("of a long training the times of the newest steps are told") {
   for (std::size_t i = 0; i <= StepTimes::kKept / 2; ++i) times.add(step_of(2.0));
   CHECK(times.steps() == StepTimes::kKept);
   CHECK(times.medians().compute == 4);
+}
+
+TEST_CASE("what a process has computed is told of a usual step") {
+  StepTimes times;
+  StepReport report;
+  for (const std::uint64_t computed : {3, 11, 19, 27, 59}) {
+    report.logical_rank_computations = computed;
+    times.add(report);
+  }
+  CHECK(times.medians().ranks == 8);
+}
+
+TEST_CASE("what a sample asks for is counted as llm.c does, that of GPT-2 by hand") {
+  muster::engine::TrainingConfig config;
+  CHECK(muster::worker::flops_of_sample(config, 1000) == 6000);
+  config.gpt = muster::engine::GptConfig{12, 12, 768, 1024, 50'257};
+  // 6 x 124,439,808 + 6 x 12 x 768 x 1,024 for each of 1,024 tokens.
+  CHECK(muster::worker::flops_of_sample(config, 124'439'808) == 1024.0 * 803'261'952.0);
+  config.gpt.reset();
+  config.cnn.emplace();
+  CHECK(muster::worker::flops_of_sample(config, 1000) == 0);
 }
