@@ -28,6 +28,7 @@
 #include "worker/engine/speeds.h"
 #include "worker/engine/training.h"
 #include "worker/sentinel/channel.h"
+#include "worker/sentinel/cpu.h"
 #include "worker/sentinel/launch.h"
 #include "worker/sentinel/memory.h"
 #include "worker/sentinel/pace.h"
@@ -365,6 +366,11 @@ int run_trainer(const Clock& clock, const Result<StepPace>& pace, const std::str
                                     {"rank", launch->rank}});
   const std::string few = describe_few_descriptors(raise_descriptor_limit(), launch->peers.size());
   if (!few.empty()) log_warning("descriptors may run out", {{"why", few}});
+  const std::string throttled = sentinel::describe_few_processors(
+      sentinel::processor_limit(), launch->threads * launch->processes);
+  if (!throttled.empty() && launch->local_rank == 0) {
+    log_warning("too few processors for the threads", {{"why", throttled}});
+  }
   const int instances = launch->gpus > 0 ? take_instance(gpus_listed, launch->rank) : 0;
   offer_to_memory_killer();
   sentinel::ChannelWriter channel(sentinel::kChannelFd);

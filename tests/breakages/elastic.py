@@ -43,6 +43,8 @@ BREAKAGES = [
              "2 * at_once * (slices - 1) / (slices * slices);", "0 * slices;", "test_engine"),
     Breakage("the lists for the files of a split model are foreseen of one process alone", "worker/engine/stage_state.cpp",
              "    listed += counted_stretches_most(", "    listed = counted_stretches_most(", "test_engine"),
+    Breakage("of the processors' quotas that of the innermost group counts alone", "worker/sentinel/memory.cpp",
+             "least = least > 0 ? std::min(least, quota / period)", "least = least > 0 ? least", "test_sentinel"),
     Breakage("a split is told that does not fit", "worker/engine/memory_needs.cpp",
              "return plan && ranks_that_fit(config, *plan, share, 1);", "return plan.has_value();", "test_engine"),
     Breakage("the gradients of a head's table are not foreseen", "worker/engine/model.cpp",

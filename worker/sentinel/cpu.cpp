@@ -1,5 +1,7 @@
 #include "worker/sentinel/cpu.h"
 
+#include <cmath>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -47,6 +49,15 @@ std::string describe_missing_cpu_features(const std::vector<std::string>& missin
   for (const auto& name : missing) names += (names.empty() ? "" : ", ") + name;
   return "this machine's processor lacks " + names +
          "; muster-worker needs x86-64-v3 (Intel since Haswell, AMD since Excavator) or AArch64";
+}
+
+std::string describe_few_processors(double limit, int threads) {
+  if (limit <= 0 || std::ceil(limit) >= threads) return {};
+  return "the worker's processes have " + std::to_string(threads) +
+         " threads, but may use no more than " +
+         std::to_string(static_cast<std::int64_t>(limit * 1000)) +
+         "m of a processor together (cpu.max), so that those of a step wait for each other; lower "
+         "spec.worker.threads, which each process has, or raise what limits the worker";
 }
 
 }  // namespace muster::sentinel

@@ -1,5 +1,5 @@
-// Whether this machine can run the kernels. Built for plain x86-64, so that a machine that cannot
-// gets a sentence and not an illegal instruction.
+// Whether this machine can run the kernels, and as many threads at once. Built for plain x86-64, so
+// that a machine that cannot gets a sentence and not an illegal instruction.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,9 @@ std::vector<std::string> missing_cpu_features(const CpuBits& bits);
 
 /// The sentence for the user; empty when nothing is missing.
 std::string describe_missing_cpu_features(const std::vector<std::string>& missing);
+
+/// Why so many threads of a worker would hinder each other where processor_limit() is `limit`, as
+/// where a LimitRange or a node has lowered what the job asks for; empty where they do not.
+std::string describe_few_processors(double limit, int threads);
 
 }  // namespace muster::sentinel

@@ -64,6 +64,41 @@ TEST_CASE("memory is bounded by the machine and every control group above") {
   std::filesystem::remove_all(root);
 }
 
+TEST_CASE("processors are bounded by the quota of every control group above") {
+  std::string root = "/tmp/muster-cgroup-XXXXXX";
+  REQUIRE(mkdtemp(root.data()) != nullptr);
+  const std::string unified = root + "/sys/fs/cgroup";
+  std::filesystem::create_directories(root + "/proc/self");
+  std::filesystem::create_directories(unified + "/pods/pod");
+  std::filesystem::create_directories(unified + "/cpu/a/b");
+  CHECK(processor_limit(root) == -1);
+  std::ofstream(root + "/proc/self/cgroup") << "0::/pods/pod\n";
+  std::ofstream(unified + "/pods/pod/cpu.max") << "max 100000\n";
+  CHECK(processor_limit(root) == -1);
+  std::ofstream(unified + "/pods/cpu.max") << "150000 100000\n";
+  CHECK(processor_limit(root) == 1.5);
+  std::ofstream(unified + "/pods/pod/cpu.max") << "50000 100000\n";
+  CHECK(processor_limit(root) == 0.5);
+  std::ofstream(unified + "/pods/cpu.max") << "25000 100000\n";
+  CHECK(processor_limit(root) == 0.25);
+  std::ofstream(root + "/proc/self/cgroup") << "9:cpuset:/\n4:cpu,cpuacct:/a/b\n";
+  std::ofstream(unified + "/cpu/a/cpu.cfs_quota_us") << "400000\n";
+  std::ofstream(unified + "/cpu/a/cpu.cfs_period_us") << "100000\n";
+  std::ofstream(unified + "/cpu/a/b/cpu.cfs_quota_us") << "-1\n";
+  std::ofstream(unified + "/cpu/a/b/cpu.cfs_period_us") << "100000\n";
+  CHECK(processor_limit(root) == 4);
+  std::filesystem::remove_all(root);
+}
+
+TEST_CASE("more threads than a worker has processors for are told with both") {
+  CHECK(describe_few_processors(-1, 64).empty());
+  CHECK(describe_few_processors(4, 4).empty());
+  CHECK(describe_few_processors(0.5, 1).empty());  // fewer than one thread there is not
+  CHECK(describe_few_processors(1.5, 2).empty());
+  const std::string said = describe_few_processors(1.5, 3);
+  CHECK(said.starts_with("the worker's processes have 3 threads, but may use no more than 1500m"));
+}
+
 TEST_CASE("memory kills are counted in either version of control groups") {
   std::string root = "/tmp/muster-cgroup-XXXXXX";
   REQUIRE(mkdtemp(root.data()) != nullptr);
