@@ -14,7 +14,7 @@ from long_job import LongJobTest, long_job  # noqa: E402
 from processes import wait_for  # noqa: E402
 
 STEPS = 15_000
-LITTLE_MEMORY = "150Mi"
+LITTLE_MEMORY = "170Mi"
 LARGE = {"mlp": {"hidden": [2048, 2048, 2048]}}  # 8.5 million parameters, of which each copy has three: with gradient and momentum
 
 
