@@ -70,7 +70,8 @@ std::vector<std::string> take_fields_of_pods(const api::TrainingJobSpec& spec, J
     taken.emplace_back("spec.worker.resources.ephemeralStorage");
   }
   manifest["spec"].erase("topology");
-  if (!spec.topology_required.empty() || !spec.topology_preferred.empty()) {
+  if (!spec.topology_required.empty() || !spec.topology_preferred.empty() ||
+      !spec.topology_groups.empty()) {
     taken.emplace_back("spec.topology");
   }
   const bool has_claim = spec.training && spec.training->checkpoint &&

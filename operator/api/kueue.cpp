@@ -1,6 +1,7 @@
 #include "operator/api/kueue.h"
 
 #include <array>
+#include <charconv>
 
 #include "common/contract.h"
 #include "operator/api/fields.h"
@@ -17,9 +18,9 @@ constexpr std::array<std::string_view, 3> kTopology{"kueue.x-k8s.io/podset-requi
                                                     "kueue.x-k8s.io/podset-unconstrained-topology"};
 
 /// Of the same, what neither Muster nor its pods' groups do.
-constexpr std::array<std::string_view, 3> kSlices{"kueue.x-k8s.io/podset-slice-required-topology",
-                                                  "kueue.x-k8s.io/podset-slice-size",
-                                                  "kueue.x-k8s.io/podset-group-name"};
+constexpr std::string_view kGroupName = "kueue.x-k8s.io/podset-group-name";
+
+constexpr int kMaxSliceSize = 4096;
 
 const std::string* find(const std::map<std::string, std::string>& map, std::string_view key) {
   const auto found = map.find(std::string(key));
@@ -48,12 +49,62 @@ Status check_annotations(const ObjectMeta& meta, const TrainingJobSpec& spec) {
                        std::string(key) + " is set, which asks for the same");
     }
   }
-  for (const auto key : kSlices) {
-    if (find(meta.annotations, key) == nullptr) continue;
-    return Error(ErrorCode::kInvalid, "metadata.annotations." + std::string(key) +
-                                          ": must be left out; slices and groups of a gang are "
-                                          "not placed on their own, ask with " +
+  if (find(meta.annotations, kGroupName) != nullptr) {
+    return Error(ErrorCode::kInvalid, "metadata.annotations." + std::string(kGroupName) +
+                                          ": must be left out; a job is one gang, ask with " +
                                           std::string(kTopology[0]));
+  }
+  return {};
+}
+
+/// 0: it is none.
+int read_slice_size(const std::string& text) {
+  int size = 0;
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, size);
+  return read.ec == std::errc() && read.ptr == end && size >= 1 && size <= kMaxSliceSize ? size : 0;
+}
+
+/// Slices: so many workers that follow each other, each within one domain of a level.
+Status check_slices(const ObjectMeta& meta, const TrainingJobSpec& spec) {
+  const std::string* level = find(meta.annotations, kueue::kSliceTopology);
+  const std::string* size = find(meta.annotations, kueue::kSliceSize);
+  if (level == nullptr && size == nullptr) return {};
+  const auto given = level != nullptr ? kueue::kSliceTopology : kueue::kSliceSize;
+  const auto invalid = [&](std::string_view key, const std::string& message) {
+    return Status(
+        Error(ErrorCode::kInvalid, "metadata.annotations." + std::string(key) + ": " + message));
+  };
+  if (level == nullptr || size == nullptr) {
+    const auto other = level != nullptr ? kueue::kSliceSize : kueue::kSliceTopology;
+    return invalid(given, "needs " + std::string(other) + " beside it");
+  }
+  const std::string* queue = find(meta.labels, kueue::kQueueName);
+  if (queue != nullptr && !queue->empty()) {
+    return invalid(given, "must be left out where metadata.labels." +
+                              std::string(kueue::kQueueName) +
+                              " is set; slices are not handed on to Kueue");
+  }
+  if (!spec.topology_groups.empty()) {
+    return invalid(given,
+                   "must be left out where spec.topology.groups is set; one of them says "
+                   "which workers stay together");
+  }
+  if (!matches(NameRule::kQualified, *level)) {
+    return must_be("annotations", kueue::kSliceTopology, "the label of a node", *level);
+  }
+  const int workers = read_slice_size(*size);
+  if (workers == 0) {
+    return must_be("annotations", kueue::kSliceSize,
+                   "a whole number from 1 to " + std::to_string(kMaxSliceSize), *size);
+  }
+  const WorkerSpec& worker = spec.worker;
+  const bool is_fixed =
+      worker.min == worker.count && worker.max == worker.count && worker.shape == "Fixed";
+  if (worker.count % workers != 0 || !is_fixed) {
+    return invalid(kueue::kSliceSize, "is " + *size + ", which must divide spec.worker.count (" +
+                                          std::to_string(worker.count) +
+                                          "); worker.min, max and shape must be left out");
   }
   return {};
 }
@@ -92,6 +143,7 @@ std::string kueue_queue_wanted(const TrainingJob& job) {
 
 Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec) {
   MUSTER_RETURN_IF_ERROR(check_annotations(meta, spec));
+  MUSTER_RETURN_IF_ERROR(check_slices(meta, spec));
   const std::string* queue = find(meta.labels, kueue::kQueueName);
   if (queue == nullptr || queue->empty()) return {};
   const std::string label = "metadata.labels." + std::string(kueue::kQueueName);
@@ -111,7 +163,8 @@ Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec) {
                  "spec.queueName: must be left out where " + label +
                      " is set; either a TrainingQueue or Kueue gives the job its turn");
   }
-  if (!spec.topology_required.empty() || !spec.topology_preferred.empty()) {
+  if (!spec.topology_required.empty() || !spec.topology_preferred.empty() ||
+      !spec.topology_groups.empty()) {
     return Error(ErrorCode::kInvalid,
                  "spec.topology: must be left out where " + label +
                      " is set, because Kueue and the cluster's scheduler choose the nodes then; "
@@ -123,14 +176,22 @@ Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec) {
 
 TopologyWish topology_wanted(const TrainingJob& job) {
   if (!kueue_queue_wanted(job).empty()) return {};
-  if (!job.spec.topology_required.empty() || !job.spec.topology_preferred.empty()) {
-    return {job.spec.topology_required, job.spec.topology_preferred};
-  }
-  const auto level = [&](std::string_view key) {
+  const auto annotation = [&](std::string_view key) {
     const std::string* value = find(job.meta.annotations, key);
     return value == nullptr ? "" : *value;
   };
-  return {level(kTopology[0]), level(kTopology[1])};
+  TopologyWish wish{job.spec.topology_required, job.spec.topology_preferred,
+                    job.spec.topology_groups};
+  if (wish.required.empty() && wish.preferred.empty()) {
+    wish.required = annotation(kTopology[0]);
+    wish.preferred = annotation(kTopology[1]);
+  }
+  const int slice_size = read_slice_size(annotation(kueue::kSliceSize));
+  if (wish.groups.empty() && slice_size > 0) {
+    wish.slice_level = annotation(kueue::kSliceTopology);
+    wish.slice_size = slice_size;
+  }
+  return wish;
 }
 
 std::string kueue_group_name(const TrainingJob& job) {

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/result.h"
 #include "operator/api/object_meta.h"
@@ -22,6 +23,8 @@ inline constexpr std::string_view kPodGroupName = "kueue.x-k8s.io/pod-group-name
 inline constexpr std::string_view kPodGroupTotalCount = "kueue.x-k8s.io/pod-group-total-count";
 inline constexpr std::string_view kRetriableInGroup = "kueue.x-k8s.io/retriable-in-group";
 inline constexpr std::string_view kPodIndexLabel = "kueue.x-k8s.io/pod-group-pod-index-label";
+inline constexpr std::string_view kSliceTopology = "kueue.x-k8s.io/podset-slice-required-topology";
+inline constexpr std::string_view kSliceSize = "kueue.x-k8s.io/podset-slice-size";
 inline constexpr std::string_view kAdmissionGate = "kueue.x-k8s.io/admission";
 /// Condition of a pod that Kueue is about to delete.
 inline constexpr std::string_view kTerminationTarget = "TerminationTarget";
@@ -42,7 +45,13 @@ Status check_kueue(const ObjectMeta& meta, const TrainingJobSpec& spec);
 /// Levels of the topology, or labels of nodes; empty: not asked for.
 struct TopologyWish {
   std::string required, preferred;
-  bool asks() const { return !required.empty() || !preferred.empty(); }
+  std::vector<TopologyGroup> groups{};
+  /// Each `slice_size` slots that follow each other are to be within one domain of this level.
+  std::string slice_level{};
+  int slice_size = 0;
+  bool asks() const {
+    return !required.empty() || !preferred.empty() || !groups.empty() || !slice_level.empty();
+  }
 };
 /// spec.topology, or what Kueue's annotations ask for of a job that is in none of its queues: of
 /// those that are, Kueue and the cluster's scheduler choose the nodes.

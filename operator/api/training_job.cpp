@@ -16,13 +16,38 @@ namespace {
 
 constexpr JsonReader::Range kSeconds = {1, INT32_MAX};
 
+constexpr std::size_t kMaxTopologyGroups = 2;
+
+Status read_topology_group(const Json& json, const std::string& path, TopologyGroup& out) {
+  SpecReader in(json, path);
+  if (!in.has("of")) in.fail("of", "is required: Tensor, Pipeline or Data");
+  optional_enum(in, "of", out.of, {"Tensor", "Pipeline", "Data"});
+  optional_name(in, "preferred", out.preferred, NameRule::kLabel);
+  optional_name(in, "required", out.required, NameRule::kLabel);
+  in.no_other_fields();
+  one_of(in, {"preferred", "required"});
+  return in.status();
+}
+
 void read_topology(JsonReader& in, TrainingJobSpec& out) {
   read_object(in, "topology", [&](const Json& object, const std::string& at) {
     SpecReader topology(object, at);
     optional_name(topology, "preferred", out.topology_preferred, NameRule::kLabel);
     optional_name(topology, "required", out.topology_required, NameRule::kLabel);
+    std::vector<std::string> seen;
+    read_list(topology, "groups", kMaxTopologyGroups,
+              [&](const Json& item, const std::string& path) -> Status {
+                TopologyGroup& group = out.topology_groups.emplace_back();
+                MUSTER_RETURN_IF_ERROR(read_topology_group(item, path, group));
+                return add_unique(seen, group.of, topology.path_of("groups"), "group");
+              });
     topology.no_other_fields();
-    one_of(topology, {"preferred", "required"});
+    const bool has_groups = topology.has("groups");
+    if (has_groups && out.topology_groups.empty()) {
+      topology.fail("groups", "must have at least one group, or be left out");
+    }
+    const bool is_of_groups = has_groups && !topology.has("preferred") && !topology.has("required");
+    if (!is_of_groups) one_of(topology, {"preferred", "required"});
     return topology.status();
   });
 }
@@ -148,6 +173,65 @@ Status check_together(const TrainingJobSpec& spec) {
   return check_divides(worker, training.split, "spec.training.parallelism");
 }
 
+bool is_either_multiple(int a, int b) { return a % b == 0 || b % a == 0; }
+
+/// Why the workers of such a group are not told by the spec; empty: they are.
+std::string why_no_group(const TrainingJobSpec& spec, const std::string& of) {
+  if (!spec.training) {
+    return "needs spec.training: how a program of your own divides its model is not known here";
+  }
+  const Split& split = spec.training->split;
+  const int processes = spec.worker.processes;
+  const std::string parallelism = "needs spec.training.parallelism.";
+  if (of == "Tensor" && split.tensor == 1) return parallelism + "tensor above 1";
+  if (of == "Pipeline" && split.pipeline == 1) return parallelism + "pipeline above 1";
+  if (of == "Data" && split.pipeline == 1) {
+    return parallelism +
+           "pipeline above 1: without it all workers exchange the same gradients, and "
+           "spec.topology.required is for all of them";
+  }
+  if (of != "Pipeline" && !is_either_multiple(split.tensor, processes)) {
+    return "needs spec.training.parallelism.tensor (" + std::to_string(split.tensor) +
+           ") to be a multiple of worker.processes (" + std::to_string(processes) +
+           ") or to divide it, so that each group has workers of its own";
+  }
+  if (of != "Tensor" && !is_either_multiple(split.processes(), processes)) {
+    return "needs spec.training.parallelism.tensor x pipeline (" +
+           std::to_string(split.processes()) + ") to be a multiple of worker.processes (" +
+           std::to_string(processes) +
+           ") or to divide it, so that each group has workers of its own";
+  }
+  return "";
+}
+
+Status check_groups(const TrainingJobSpec& spec) {
+  const std::vector<TopologyGroup>& groups = spec.topology_groups;
+  const auto invalid = [](const std::string& field, const std::string& message) {
+    return Status(Error(ErrorCode::kInvalid, "spec.topology.groups" + field + ": " + message));
+  };
+  bool has_pipeline = false, has_data = false;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string& of = groups[i].of;
+    const std::string why = why_no_group(spec, of);
+    if (!why.empty())
+      return invalid("[" + std::to_string(i) + "].of", "is " + of + ", which " + why);
+    has_pipeline = has_pipeline || of == "Pipeline";
+    has_data = has_data || of == "Data";
+  }
+  if (has_pipeline && has_data) {
+    return invalid("",
+                   "must not have both Pipeline and Data: every two of them have a worker in "
+                   "common, so all workers would be in one place; for that use "
+                   "spec.topology.required");
+  }
+  if (!groups.empty() && spec.worker.shape == "Free") {
+    return invalid("",
+                   "must be left out with worker.shape: Free, which makes other workers of "
+                   "those that the groups are counted in");
+  }
+  return {};
+}
+
 /// With a split that was chosen for it: whether the workers that are wished for can have it.
 Status check_chosen_split(const TrainingJob& job) {
   const bool is_auto = job.spec.training && job.spec.training->parallelism_mode == "Auto";
@@ -176,6 +260,7 @@ Status read_spec(const Json& json, const std::string& path, TrainingJobSpec& out
   in.no_other_fields();
   if (in.status()) in.take(check_shape(out));
   if (in.status()) in.take(check_together(out));
+  if (in.status()) in.take(check_groups(out));
   if (in.status()) {
     const std::size_t bytes = dump_json(spec_to_json(out)).size();
     if (bytes > kMaxSpecBytes) {
@@ -402,6 +487,12 @@ Json spec_to_json(const TrainingJobSpec& spec) {
   if (spec.training) json["training"] = training_to_json(*spec.training);
   if (!spec.topology_preferred.empty()) json["topology"]["preferred"] = spec.topology_preferred;
   if (!spec.topology_required.empty()) json["topology"]["required"] = spec.topology_required;
+  for (const TopologyGroup& group : spec.topology_groups) {
+    Json one{{"of", group.of}};
+    if (!group.preferred.empty()) one["preferred"] = group.preferred;
+    if (!group.required.empty()) one["required"] = group.required;
+    json["topology"]["groups"].push_back(std::move(one));
+  }
   if (!spec.queue_name.empty()) json["queueName"] = spec.queue_name;
   if (!spec.priority_class_name.empty()) json["priorityClassName"] = spec.priority_class_name;
   if (spec.active_deadline_seconds) json["activeDeadlineSeconds"] = *spec.active_deadline_seconds;

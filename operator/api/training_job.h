@@ -119,11 +119,19 @@ struct RestartSpec {
   bool operator==(const RestartSpec&) const = default;
 };
 
+/// Workers that send to each other in one way, and the level within which they are to stand.
+struct TopologyGroup {
+  std::string of;                   ///< Tensor, Pipeline or Data
+  std::string preferred, required;  ///< one of them
+  bool operator==(const TopologyGroup&) const = default;
+};
+
 struct TrainingJobSpec {
   WorkerSpec worker;
   std::optional<TrainingSpec> training;
   RestartSpec restart;
   std::string topology_preferred, topology_required;
+  std::vector<TopologyGroup> topology_groups;
   std::string scheduling = "Placed";  ///< Placed or Unplaced
   std::string queue_name, priority_class_name;
   bool suspend = false;

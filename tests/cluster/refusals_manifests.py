@@ -131,6 +131,38 @@ def resources():
     return rows
 
 
+def groups():
+    at, racks = "spec.topology.groups", {"required": "rack"}
+
+    def grouped(*of, split=None, worker=None):
+        model = {"mlp": {"hidden": [12]}}
+        return training(worker={"count": 6, **(worker or {})}, parallelism=split or {"tensor": 2}, model=model,
+                        spec={"topology": {"groups": [{"of": one, **racks} for one in of]}})
+
+    both = grouped("Tensor")
+    both["spec"]["topology"]["groups"][0]["preferred"] = "block"
+    neither = grouped("Tensor")
+    del neither["spec"]["topology"]["groups"][0]["required"]
+    stages = {"pipeline": 2}
+    return [Case(11, "groups of no kind", grouped("Expert"), [f"{at}[0].of", "Unsupported value"]),
+            Case(11, "groups twice", grouped("Tensor", "Tensor"), [f"{at}[1]", "Duplicate value"]),
+            Case(11, "an empty list of groups", grouped(), [at, "at least 1 items"]),
+            Case(11, "groups with both levels", both, [f"{at}[0]: ", "exactly one of"]),
+            Case(11, "groups with no level", neither, [f"{at}[0]: ", "exactly one of"]),
+            Case(11, "groups in which all workers would be together", grouped("Pipeline", "Data", split=stages),
+                 [f"{at}: ", "must not have both Pipeline and Data"]),
+            Case(11, "groups of a program", job(spec={"topology": {"groups": [{"of": "Data", **racks}]}}),
+                 [f"{at}: ", "how a program of your own divides its model"]),
+            Case(11, "groups of layers that are whole", grouped("Tensor", split=stages),
+                 [f"{at}: ", "Tensor needs training.parallelism.tensor above 1"]),
+            Case(11, "groups of stages where there is one", grouped("Data"),
+                 [f"{at}: ", "Pipeline and Data need training.parallelism.pipeline above 1"]),
+            Case(11, "groups that share a worker", grouped("Tensor", split={"tensor": 3}, worker={"processes": 2}),
+                 [f"{at}: ", "so that each group has workers of its own"]),
+            Case(11, "groups of larger workers", grouped("Tensor", worker={"shape": "Free"}),
+                 [f"{at}: ", "must be left out with worker.shape: Free"])]
+
+
 def names():
     rows = []
     for value in ("", "a/b/c", "a" * 64, "Rack", "-a", "a-", "a_b", "a b", "a\n"):
@@ -139,6 +171,7 @@ def names():
     rows += [Case(11, "topology with both", job(spec={"topology": {"required": "a", "preferred": "a"}}),
                   ["spec.topology: ", "exactly one of"]),
              Case(11, "topology with none", job(spec={"topology": {}}), ["spec.topology: ", "exactly one of"])]
+    rows += groups()
     rows += [Case(13, f"a name of {len(value)} characters", job(value), ["metadata.name", "at most 40"])
              for value in ("a" * 41, "a" * 63, "a" * 64, "a" * 253)]
     rows += [Case(13, f"the name {value!r}", job(value), ["metadata.name"])

@@ -82,7 +82,8 @@ std::vector<Json> full_jobs() {
           gpt_training_job(),
           token_training_job(),
           table_training_job(),
-          picture_training_job()};
+          picture_training_job(),
+          grouped_training_job()};
 }
 
 template <typename Kind>

@@ -137,6 +137,15 @@ Json picture_training_job() {
   return json;
 }
 
+Json grouped_training_job() {
+  Json json = gpt_training_job();
+  json["spec"]["worker"] = Json{{"count", 8}};
+  json["spec"]["training"]["parallelism"] = Json{{"tensor", 2}, {"pipeline", 2}};
+  json["spec"]["topology"]["groups"] =
+      parsed(R"([{"of": "Tensor", "required": "rack"}, {"of": "Pipeline", "preferred": "block"}])");
+  return json;
+}
+
 Json full_program_job() {
   return parsed(R"({
     "apiVersion": "muster.dev/v1alpha1", "kind": "TrainingJob",

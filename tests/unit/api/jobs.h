@@ -20,6 +20,8 @@ Json gpt_training_job();
 Json token_training_job();
 Json table_training_job();
 Json picture_training_job();
+/// Of a model that is split between workers, with groups of these.
+Json grouped_training_job();
 /// Every field that only an own program has, but for the next one's.
 Json full_program_job();
 /// In the network of its nodes: its pods are not restricted.
