@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "operator/core/placement_fill.h"
+#include "operator/core/placement_groups.h"
 #include "operator/core/placement_polish.h"
 #include "operator/core/placement_words.h"
 
@@ -721,6 +722,7 @@ PlacementVerdict place_gang(const Topology& topology, const Room& room, const Pl
   if (wish.pods < 1 || wish.pods > kMaxPodsCounted || wish.tries < 1) {
     return {std::nullopt, "needs from 1 to " + std::to_string(kMaxPodsCounted) + " pods"};
   }
+  if (!wish.groups.empty()) return place_groups(topology, room, wish, traffic);
   std::optional<Placement> placement;
   bool is_wish_kept = true;
   if (!wish.required.empty()) {

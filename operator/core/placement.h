@@ -16,6 +16,14 @@
 
 namespace muster::core {
 
+/// Pods of a gang in groups of so many, each to stand within one domain of a level.
+struct GroupWish {
+  int size = 1;
+  std::string level;
+  bool is_required = true;
+  std::string field;  ///< that asks for them
+};
+
 struct PlacementWish {
   int pods = 1;
   std::string required, preferred;  ///< names of levels, one of them at most; empty: the best
@@ -29,6 +37,13 @@ struct PlacementWish {
   GangGpus gpus{};  ///< where switches are known: their uplinks are part of the step
   /// Not empty: why all pods must stand on one host, which is required then, in words.
   std::string one_host_for{};
+  /// The smaller ones first, whose sizes divide those of the larger ones. See place_groups.
+  std::vector<GroupWish> groups{};
+  // With groups alone:
+  std::vector<bool> first{};  ///< nodes of which at least one is taken; empty: any
+  /// All within this domain; beyond all domains' numbers: on a node.
+  int place = 0;
+  int near = -1;  ///< a node where others stand: near it comes before the lowest place; -1: none
   /// Fillings looked at before the best of them is taken; one of many leaves counts as several.
   int tries = 400;
 };
@@ -44,9 +59,10 @@ struct Placement {
   /// The link, as StepModel numbers them, for whose users it stands elsewhere than it would without
   /// them; -1: nobody's traffic decided anything.
   int avoided_link = -1;
-  bool spares_room = false;    ///< chosen of several, alike but for the room they break up
-  bool is_wish_kept = true;    ///< false: no domain of the preferred level had room
-  bool is_search_cut = false;  ///< there was more to try
+  bool spares_room = false;          ///< chosen of several, alike but for the room they break up
+  bool is_wish_kept = true;          ///< false: no domain of the preferred level had room
+  bool is_search_cut = false;        ///< there was more to try
+  std::vector<bool> keeps_groups{};  ///< by PlacementWish::groups, those of which all are whole
   std::string why;
 
   /// Node of each pod, by the topology's numbers, ascending.

@@ -146,7 +146,8 @@ std::string why_here(const Topology& topology, const Room& room, const Placement
                : "no " + wish.preferred + " has room for all; ";
   }
   text += domain_text(topology, domain) + " is the lowest domain with room for " +
-          std::to_string(wish.pods) + " (" + std::to_string(room_of(room, domain)) + "): ";
+          std::to_string(wish.pods) + (wish.groups.empty() ? "" : " in whole groups") + " (" +
+          std::to_string(room_of(room, domain)) + "): ";
   if (placement.leaves > 1) text += many(placement.leaves, "leaf domain") + ", ";
   text += many(static_cast<int>(placement.hosts.size()), "host") + "; predicted exchange " +
           milliseconds_text(placement.time.exchange_seconds) + " a step" +
@@ -226,6 +227,27 @@ std::string why_not_here(const Topology& topology, const Room& room, const Place
   }
   if (most > 0) text += "; " + std::to_string(most) + " would fit as they are";
   return text;
+}
+
+std::string why_not_in_groups(const Topology& topology, const Room& room, const PlacementWish& wish,
+                              int most) {
+  const std::vector<int> levels = topology.levels_named(wish.required);
+  bool fits = false;
+  for (std::size_t i = 0; i < topology.domains.size(); ++i) {
+    const bool is_level =
+        wish.required.empty() ||
+        std::find(levels.begin(), levels.end(), topology.domains[i].level) != levels.end();
+    fits = fits || (is_level && room.in_domain[i] >= wish.pods);
+  }
+  if (!fits) return why_not_here(topology, room, wish);
+  std::string text = "needs room for " + std::to_string(wish.pods);
+  if (!wish.required.empty()) text += " within one " + wish.required;
+  for (const GroupWish& one : wish.groups) {
+    text +=
+        ", each " + std::to_string(one.size) + " within one " + one.level + " (" + one.field + ")";
+  }
+  return text + "; there is room for " + std::to_string(most) +
+         " so, and for all of them without these groups";
 }
 
 }  // namespace muster::core

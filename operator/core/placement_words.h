@@ -22,5 +22,8 @@ std::string why_unknown_level(const Topology& topology, const std::string& field
                               const std::string& level);
 /// No domain of wish.required has room for all; empty: the cluster has none.
 std::string why_not_here(const Topology& topology, const Room& room, const PlacementWish& wish);
+/// Nor in whole groups, in which there is room for `most`.
+std::string why_not_in_groups(const Topology& topology, const Room& room, const PlacementWish& wish,
+                              int most);
 
 }  // namespace muster::core
