@@ -9,6 +9,8 @@
 #include "operator/core/mesh_order.h"
 #include "operator/core/node_terms.h"
 #include "operator/core/placement.h"
+#include "operator/core/placement_groups.h"
+#include "operator/core/slot_groups.h"
 #include "operator/core/text.h"
 #include "operator/core/topology_sources.h"
 
@@ -229,6 +231,25 @@ bool reaches_first(const WaitingGang& gang, const Topology& topology, const Plac
   });
 }
 
+std::vector<GroupWish> group_wishes(const std::vector<SlotGroups>& groups, int pods) {
+  std::vector<GroupWish> wishes;
+  for (const SlotGroups& one : groups) {
+    wishes.push_back({one.size(pods), one.level, one.is_required, one.field});
+  }
+  return wishes;
+}
+
+/// By node, whether slot 0 can mount the volume of its checkpoint there; empty: anywhere.
+std::vector<bool> first_nodes(const WaitingGang& gang, const Inventory& inventory) {
+  if (!gang.volumes.first_slot) return {};
+  std::vector<bool> nodes(inventory.size(), false);
+  for (const std::string& name : *gang.volumes.first_slot) {
+    const int node = inventory.index_of(name);
+    if (node >= 0) nodes[as_index(node)] = true;
+  }
+  return nodes;
+}
+
 /// place_gang with one pod at least where slot 0 can mount the volume of its checkpoint: if need
 /// be, around a node that reaches it. None on nodes that are `closed`.
 PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, PlacementWish wish,
@@ -244,8 +265,15 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   PodShape shape = shape_of(gang);
   shape.closed_nodes = closed;
   const Room& room = inventory.room(shape);
+  wish.groups = group_wishes(gang.groups, wish.pods);
+  if (!wish.groups.empty()) wish.first = first_nodes(gang, inventory);
   PlacementVerdict verdict = place_gang(topology, room, wish, traffic);
+  if (!verdict.placement && !std::exchange(wish.first, {}).empty()) {
+    const bool fits = place_gang(topology, room, wish, traffic).placement.has_value();
+    if (fits) verdict.why_not = why_no_first(gang);
+  }
   if (!verdict.placement || reaches_first(gang, topology, *verdict.placement)) return verdict;
+  wish.groups.clear();  // none could be kept
   int first = -1, around = -1;
   for (const std::string& name : *gang.volumes.first_slot) {
     const int node = inventory.index_of(name);
@@ -275,12 +303,46 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   return verdict;
 }
 
+/// The gang's nodes by slot, each of these groups within its place. Slot 0 is where the volume of
+/// its checkpoint can be mounted: the group that stands there comes first, and within it that node.
+std::vector<int> nodes_by_group(const WaitingGang& gang, const std::vector<SlotGroups>& groups,
+                                std::vector<int> nodes, const Topology& topology) {
+  const int slots = static_cast<int>(nodes.size());
+  const auto reaches = [&](int node) {
+    return gang.volumes.first_slot.allows(topology.nodes[as_index(node)]);
+  };
+  auto first = std::find_if(nodes.begin(), nodes.end(), reaches) - nodes.begin();
+  for (std::size_t i = groups.size(); i-- > 0;) {
+    const std::ptrdiff_t size = groups[i].size(slots);
+    const std::ptrdiff_t begin = first - first % size;
+    if (begin == 0) continue;
+    std::swap_ranges(nodes.begin(), nodes.begin() + size, nodes.begin() + begin);
+    first -= begin;
+  }
+  if (first > 0) std::iter_swap(nodes.begin(), nodes.begin() + first);
+  const std::vector<int> order = slots_by_group(groups, slots);
+  std::vector<int> by_slot(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) by_slot[as_index(order[i])] = nodes[i];
+  return by_slot;
+}
+
+/// Those of the gang's groups that the placement keeps.
+std::vector<SlotGroups> kept_groups(const WaitingGang& gang, const Placement& placement) {
+  std::vector<SlotGroups> kept;
+  for (std::size_t i = 0; i < placement.keeps_groups.size(); ++i) {
+    if (placement.keeps_groups[i]) kept.push_back(gang.groups[i]);
+  }
+  return kept;
+}
+
 /// The gang's nodes by slot, along the tree; a split model's in the order in which it sends for the
 /// shortest time. Slot 0 is where the volume of its checkpoint can be mounted.
 std::vector<int> nodes_by_slot(const WaitingGang& gang, const Placement& placement, Rooms& rooms,
                                std::string& why) {
   const Topology& topology = rooms.inventory().topology();
   std::vector<int> nodes = placement.nodes();
+  const std::vector<SlotGroups> groups = kept_groups(gang, placement);
+  if (!groups.empty()) return nodes_by_group(gang, groups, std::move(nodes), topology);
   if (gang.mesh) {
     const Traffic* traffic = rooms.traffic();
     const StepModel model(topology, {}, traffic == nullptr ? nullptr : &traffic->uses());
@@ -307,6 +369,22 @@ std::string why_shared(const WaitingGang& gang, Rooms& rooms, const std::vector<
   return PcieUse(rooms.inventory(), per_worker).why(hosts, [&](int node) {
     return rooms.gpus_by_job(node, per_worker.gpu_resource);
   });
+}
+
+/// By slot the numbers of its nodes; -1: it has none.
+std::vector<int> numbers_of(const std::vector<std::string>& nodes, const Inventory& inventory) {
+  std::vector<int> numbers;
+  for (const std::string& name : nodes) {
+    numbers.push_back(name.empty() ? -1 : inventory.index_of(name));
+  }
+  return numbers;
+}
+
+void tell_groups(const WaitingGang& gang, const Inventory& inventory, GangPlacement& placed) {
+  if (gang.groups.empty()) return;
+  const std::string text =
+      groups_text(gang.groups, inventory.topology(), numbers_of(placed.node_of_slot, inventory));
+  placed.why += (placed.why.empty() ? "" : "; ") + text;
 }
 
 /// As many workers as fit, up to the wish and down to the least, along the tree; none on nodes that
@@ -344,6 +422,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms,
   for (const int node : nodes) {
     placed.node_of_slot.push_back(rooms.inventory().topology().nodes[as_index(node)]);
   }
+  tell_groups(gang, rooms.inventory(), placed);
   const std::string shared = why_shared(gang, rooms, best.placement->hosts);
   if (!shared.empty()) placed.why += "; " + shared;
   if (!wish.one_host_for.empty()) placed.why += "; all on one node: " + wish.one_host_for;
@@ -371,16 +450,23 @@ WholeNodes whole_nodes(const WaitingGang& gang, const Rooms& rooms, const NodeCa
   return whole;
 }
 
+bool requires_groups(const WaitingGang& gang) {
+  return std::any_of(gang.groups.begin(), gang.groups.end(),
+                     [](const SlotGroups& one) { return one.is_required; });
+}
+
 /// Of a gang that asks for topology, where anything is known of it, the verdict; of one that does
 /// not, its place where the network is known and the tree has one. Where it may have a part of some
 /// nodes the tree does not know all that is there, so that what is only preferred has no verdict.
 std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& rooms,
                                              const NodeCaps* caps, bool is_known) {
   const bool prefers = !gang.preferred_level.empty();
-  const bool asks = is_known || (prefers && rooms.knows("host"));
+  const bool has_groups = !gang.groups.empty() && (is_known || gang.required_level.empty());
+  const bool asks = is_known || has_groups || (prefers && rooms.knows("host"));
   const bool is_free = gang.required_level.empty() && !prefers && gang.count > 1;
   if (!asks && !(is_free && rooms.knows_network())) return std::nullopt;
-  const bool is_final = asks && (caps == nullptr || !gang.required_level.empty());
+  const bool must = !gang.required_level.empty() || requires_groups(gang);
+  const bool is_final = asks && (caps == nullptr || must);
   WholeNodes whole;
   if (caps != nullptr) whole = whole_nodes(gang, rooms, *caps);
   // Where room is kept on most nodes there is mostly nothing to look for.
@@ -493,14 +579,150 @@ bool tells_domains(const WaitingGang& gang, const Rooms& rooms) {
          (!gang.preferred_level.empty() && rooms.knows("host"));
 }
 
+/// Slots that join a gang whose groups stay together. Each goes where the others of its groups
+/// stand; those of a group in which nobody stands go together, as near to the gang as there is
+/// room.
+class GroupJoin {
+ public:
+  GroupJoin(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps)
+      : gang_(gang),
+        rooms_(rooms),
+        inventory_(rooms.inventory()),
+        topology_(inventory_.topology()) {
+    if (caps != nullptr) caps_ = *caps;
+    for (const auto& [slot, name] : gang.stands) {
+      if (const int node = inventory_.index_of(name); node >= 0) nodes_.emplace(slot, node);
+    }
+    for (const SlotGroups& one : gang.groups) {
+      if (one.is_required) required_.push_back(one);
+      if (one.is_required || LevelPlaces(topology_, one.level).is_known()) groups_.push_back(one);
+    }
+  }
+
+  GangVerdict run() {
+    const std::vector<int>& slots = gang_.wish.slots;
+    const std::uint64_t before = inventory_.version();
+    std::size_t placed = 0;
+    while (placed < slots.size() && (nodes_.contains(slots[placed]) || place_unit(slots[placed]))) {
+      ++placed;
+    }
+    placed = std::min(placed, static_cast<std::size_t>(gang_.count));
+    placed -= placed % as_index(gang_.together);
+    if (placed < as_index(gang_.min)) placed = 0;
+    GangPlacement placement;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const auto found = nodes_.find(slots[i]);
+      if (found == nodes_.end()) continue;
+      const std::string& name = topology_.nodes[as_index(found->second)];
+      if (i < placed) {
+        placement.node_of_slot.push_back(name);
+      } else {
+        rooms_.give_back(name, gang_.per_worker);
+      }
+    }
+    if (placed == 0) {
+      rooms_.keep_refusals_since(before);
+      return {std::nullopt, why_not_};
+    }
+    placement.domain_of_slot = rooms_.domains_of(placement.node_of_slot);
+    return {std::move(placement), ""};
+  }
+
+ private:
+  /// Where some stand; -1: nobody does.
+  int node_beside(const SlotGroups& groups, int slot) const {
+    const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& one) {
+      return groups.group_of(one.first) == groups.group_of(slot);
+    });
+    return found == nodes_.end() ? -1 : found->second;
+  }
+
+  int nodes_in(int place) const {
+    const bool is_domain = place < static_cast<int>(topology_.domains.size());
+    return is_domain ? topology_.domains[as_index(place)].nodes : 1;
+  }
+
+  /// With those of its group that have no place either.
+  bool place_unit(int slot) {
+    if (place_unit(slot, groups_)) return true;
+    return required_.size() < groups_.size() && place_unit(slot, required_);
+  }
+
+  bool place_unit(int slot, const std::vector<SlotGroups>& groups) {
+    std::size_t empty = 0;  // so many kinds of groups have nobody who stands with it
+    int beside = -1;
+    while (empty < groups.size() && (beside = node_beside(groups[empty], slot)) < 0) ++empty;
+    std::vector<int> unit;
+    for (const int one : gang_.wish.slots) {
+      const bool is_with =
+          empty > 0 && groups[empty - 1].group_of(one) == groups[empty - 1].group_of(slot);
+      if ((one == slot || is_with) && !nodes_.contains(one)) unit.push_back(one);
+    }
+    PlacementWish wish;
+    wish.pods = static_cast<int>(unit.size());
+    wish.work = work_of(gang_.step, wish.pods, topology_.host);
+    wish.groups = group_wishes(groups, wish.pods);
+    wish.groups.resize(empty);
+    for (GroupWish& one : wish.groups) one.is_required = true;
+    if (empty > 0) wish.groups.back().size = wish.pods;
+    if (unit.front() == 0) wish.first = first_nodes(gang_, inventory_);
+    const int any = beside >= 0 ? beside : nodes_.empty() ? -1 : nodes_.begin()->second;
+    if (beside >= 0) wish.place = LevelPlaces(topology_, groups[empty].level).of(beside);
+    if (any >= 0 && !gang_.required_level.empty()) {
+      const int place = LevelPlaces(topology_, gang_.required_level).of(any);
+      if (nodes_in(place) < nodes_in(wish.place)) wish.place = place;
+    }
+    if (any < 0) wish.required = gang_.required_level;
+    wish.near = any;
+    PodShape shape = shape_of(gang_);
+    if (caps_) {
+      WaitingGang capped = gang_;
+      capped.count = wish.pods;
+      shape.closed_nodes = whole_nodes(capped, rooms_, *caps_).closed;
+    }
+    const PlacementVerdict verdict =
+        place_groups(topology_, inventory_.room(shape), wish, rooms_.traffic());
+    if (!verdict.placement) {
+      why_not_ = "needs " + std::to_string(wish.pods) + " x " + resources_text(gang_.per_worker);
+      why_not_ += beside < 0 ? ": " + verdict.why_not
+                             : " beside the others of its " + groups[empty].of + ", within one " +
+                                   groups[empty].level + " (" + groups[empty].field +
+                                   "), and there is no room now";
+      return false;
+    }
+    const std::vector<int> nodes = verdict.placement->nodes();
+    for (std::size_t i = 0; i < unit.size(); ++i) {
+      nodes_[unit[i]] = nodes[i];
+      if (caps_) --(*caps_)[as_index(nodes[i])];
+    }
+    rooms_.take(verdict.placement->hosts, gang_.per_worker);
+    return true;
+  }
+
+  const WaitingGang& gang_;
+  Rooms& rooms_;
+  Inventory& inventory_;
+  const Topology& topology_;
+  std::optional<NodeCaps> caps_;
+  std::vector<SlotGroups> groups_, required_;  ///< all that can be kept, and those that must
+  std::map<int, int> nodes_;  ///< by slot, of those that stand and those that have a place
+  std::string why_not_;
+};
+
 GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   const bool joins = !gang.wish.slots.empty();
   const bool together =
       !gang.required_level.empty() && (gang.count > 1 || !gang.wish.beside.empty());
   if (gang.unplaced && together) return {std::nullopt, why_not_together(gang, rooms, 0)};
+  if (gang.unplaced && requires_groups(gang)) {
+    return {std::nullopt, gang.groups.front().field +
+                              " needs scheduling: Placed, because where pods go is not known "
+                              "otherwise; use preferred, or leave it out"};
+  }
   if (gang.unplaced) {
     return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};
   }
+  if (joins && !gang.groups.empty()) return GroupJoin(gang, rooms, caps).run();
   const bool is_known = !gang.required_level.empty() && rooms.knows(gang.required_level);
   if (auto decided = joins ? std::nullopt : place_by_topology(gang, rooms, caps, is_known)) {
     return *std::move(decided);
@@ -531,6 +753,7 @@ GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps
   std::int64_t workers = std::min<std::int64_t>(gang.count, total);
   workers -= workers % gang.together;
   GangPlacement placement = deal_out(gang, rooms, std::move(candidates), workers);
+  tell_groups(gang, inventory, placement);
   if (tells_domains(gang, rooms)) {
     placement.domain_of_slot = rooms.domains_of(placement.node_of_slot);
   }
@@ -546,6 +769,7 @@ GangVerdict place_anew(const WaitingGang& gang, Rooms& rooms, const NodeCaps* ca
   WaitingGang together = gang;
   together.required_level = "host";
   together.preferred_level.clear();
+  together.groups.clear();
   return place_as_asked(together, rooms, caps);
 }
 
@@ -575,6 +799,17 @@ bool are_within(const std::string& level, const Rooms& rooms, const std::set<std
   return std::includes(around.begin(), around.end(), nodes.begin(), nodes.end());
 }
 
+/// Whether those that have nodes break no group that must be whole.
+bool are_groups_whole(const WaitingGang& gang, const Inventory& inventory,
+                      const std::vector<std::string>& node_of_slot) {
+  if (gang.groups.empty()) return true;
+  const std::vector<int> nodes = numbers_of(node_of_slot, inventory);
+  return std::all_of(gang.groups.begin(), gang.groups.end(), [&](const SlotGroups& one) {
+    const WholeGroups found = whole_groups(one, inventory.topology(), nodes);
+    return !one.is_required || found.whole == found.all;
+  });
+}
+
 /// Of a gang that starts again whoever has room where it stood stays, and only the others move, as
 /// near to these as there is room and within the required level. Nothing: none can stay, or the
 /// others have no place beside them, so that all have to move.
@@ -595,11 +830,13 @@ std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& 
       continue;
     }
     moved.wish.beside.insert(node);
+    if (!gang.groups.empty()) moved.stands.emplace(static_cast<int>(slot), node);
     if (caps != nullptr) --left_of_caps[as_index(inventory.index_of(node))];
   }
   const std::size_t moving = moved.wish.slots.size(), all = placed.node_of_slot.size();
   if (moving == all) return std::nullopt;
   if (!are_within(gang.required_level, rooms, moved.wish.beside)) return std::nullopt;
+  if (!are_groups_whole(gang, inventory, placed.node_of_slot)) return std::nullopt;
   const std::uint64_t before = inventory.version();
   const GangPlacement staying = placed;
   for (const std::string& node : staying.node_of_slot) rooms.take(node, gang.per_worker);
@@ -621,6 +858,7 @@ std::optional<GangVerdict> place_where_it_stood(const WaitingGang& gang, Rooms& 
   if (tells_domains(gang, rooms)) placed.domain_of_slot = rooms.domains_of(placed.node_of_slot);
   placed.why =
       std::to_string(all - moving) + " of " + std::to_string(all) + " stay where they were";
+  tell_groups(gang, inventory, placed);
   const std::set<std::string> hosts(placed.node_of_slot.begin(), placed.node_of_slot.end());
   const std::string guessed = why_guessed(rooms, hosts.size());
   if (!guessed.empty()) placed.why += "; " + guessed;

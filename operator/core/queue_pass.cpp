@@ -49,7 +49,7 @@ bool is_alike(const WaitingGang& a, const WaitingGang& b) {
   const auto shape = [](const WaitingGang& one) {
     return std::tie(one.min, one.together, one.per_worker, one.node_selector, one.node_terms,
                     one.tolerations, one.unplaced, one.required_level, one.preferred_level,
-                    one.volumes);
+                    one.groups, one.volumes);
   };
   return shape(a) == shape(b);
 }

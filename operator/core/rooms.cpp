@@ -24,7 +24,7 @@ bool asks_alike(const WaitingGang& a, const WaitingGang& b) {
     return std::tie(gang.count, gang.min, gang.together, gang.per_worker, gang.node_selector,
                     gang.node_terms, gang.tolerations, gang.unplaced, gang.required_level,
                     gang.preferred_level, gang.wish, gang.volumes, gang.avoid, gang.nodes_may_come,
-                    gang.stood);
+                    gang.stood, gang.groups, gang.stands);
   };
   return asked(a) == asked(b);
 }

@@ -157,6 +157,16 @@ bool are_whole_copies(const std::vector<int>& slots, int together) {
   return are_whole;
 }
 
+/// By slot the nodes of those that stay while others join them.
+std::map<int, std::string> standing(const api::TrainingJob& job, const PlaceWish& wish) {
+  std::map<int, std::string> nodes;
+  for (const api::SlotPlacement& one : job.status.placement) {
+    const bool joins = std::binary_search(wish.slots.begin(), wish.slots.end(), one.slot);
+    if (!joins && wish.beside.contains(one.node)) nodes.emplace(one.slot, one.node);
+  }
+  return nodes;
+}
+
 }  // namespace
 
 int least_to_start(const api::TrainingJob& job) {
@@ -202,6 +212,8 @@ WaitingGang gang_of(const api::TrainingJob& job, const PlaceWish& wish) {
   const api::TopologyWish topology = api::topology_wanted(job);
   gang.required_level = topology.required;
   gang.preferred_level = topology.preferred;
+  gang.groups = slot_groups_of(job);
+  if (!gang.groups.empty() && !wish.slots.empty()) gang.stands = standing(job, wish);
   gang.step = step_facts_of(job);
   if (gang.together > 1) gang.mesh = mesh_work_of(job);
   if (wish.slots.empty()) gang.stood = job.status.last_nodes;

@@ -16,6 +16,7 @@
 #include "operator/core/inventory.h"
 #include "operator/core/mesh_order.h"
 #include "operator/core/queue.h"
+#include "operator/core/slot_groups.h"
 #include "operator/core/topology.h"
 #include "operator/core/traffic.h"
 #include "operator/core/volumes.h"
@@ -58,6 +59,9 @@ struct WaitingGang {
   /// spec.topology. Where no node says in which domain of the required level it stands, one node
   /// alone is known to lie within one.
   std::string required_level, preferred_level;
+  std::vector<SlotGroups> groups{};  ///< of its slots, that stay together
+  /// Of one with groups, where those stand that only `wish.slots` join: nodes by slot.
+  std::map<int, std::string> stands{};
   StepFacts step;  ///< of its runs until now
   /// Absent: every worker has whole copies of the model, or what it sends is not known.
   std::optional<MeshWork> mesh{};

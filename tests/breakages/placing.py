@@ -17,6 +17,7 @@ KEPT = "operator/core/kept_inventory.cpp"
 ROOMS = "operator/core/rooms.cpp"
 SEATS = "operator/core/pcie_seats.cpp"
 GANG_PLACE = "operator/core/gang_place.cpp"
+GROUPS = "operator/core/placement_groups.cpp"
 TRAFFIC = "operator/core/traffic.cpp"
 SOURCES = "operator/core/topology_sources.cpp"
 KUEUE = "operator/core/kueue_policy.cpp"
@@ -44,7 +45,7 @@ BREAKAGES = [
              "    if (host != port.end()) return *host == kMasterPort;\n", "", "test_api"),
     Breakage("a gang hears what another kind was refused with", ROOMS, "gang.volumes, gang.avoid, ", "gang.volumes, ", "test_core"),
     Breakage("who could stay where it stood hears what a gang was refused with that stood nowhere", ROOMS,
-             "gang.nodes_may_come,\n                    gang.stood);", "gang.nodes_may_come);", "test_core"),
+             "gang.nodes_may_come,\n                    gang.stood, gang", "gang.nodes_may_come,\n                    gang", "test_core"),
     Breakage("a gang hears what one was refused with before places were taken", "operator/core/rooms.cpp",
              "if (refused_at_ != inventory_->version()) return nullptr;\n", "", "test_core"),
     Breakage("who hears for whom room is kept has all that follow looked at anew", PASS,
@@ -359,6 +360,40 @@ BREAKAGES = [
     Breakage("all nodes are asked for each job whose progress waits for its turn", "operator/runtime/loop.cpp",
              "!core::is_recent(snapshot) && is_in_turn(key);", "!core::is_recent(snapshot);", "test_runtime"),
     Breakage("what a job sends is what it sent when it was seen first", LOOP_SCHEDULE, "    gangs_.take(key, running_gang(key));\n", "", "sim_seeds"),
+    # Groups that stay together
+    Breakage("a part of a group counts as room for it", GROUPS, "return pods - pods % undivided_[as_index(domain)];",
+             "return domain < 0 ? 0 : pods;", "test_placement"),
+    Breakage("of two kinds of groups the smaller ones alone are whole", GROUPS,
+             "if (places.of_domain(static_cast<int>(d)) < 0) undivided_[d] = one.size;",
+             "if (places.of_domain(static_cast<int>(d)) < 0 && undivided_[d] == 1) undivided_[d] = one.size;", "test_placement"),
+    Breakage("groups that are preferred are required", GROUPS, "if ((without >> i & 1) != 0) keeps[optional[i]] = false;",
+             "if ((without >> i & 1) > 1) keeps[optional[i]] = false;", "test_placement"),
+    Breakage("the smaller groups are given up before the larger ones", GROUPS,
+             "for (std::size_t i = wish.groups.size(); i-- > 0;) {", "for (std::size_t i = 0; i < wish.groups.size(); ++i) {", "test_placement"),
+    Breakage("a gang around its volume takes a node where no group has room", GROUPS,
+             "holds_any = parent >= 0 && whole(holds_[as_index(at)], parent) > 0;", "holds_any = parent >= 0;", "test_placement"),
+    Breakage("workers with one stage are counted as if they followed each other", "operator/core/slot_groups.cpp",
+             "    if (found->of == \"Data\") made.apart = of_copy;\n", "", "test_core"),
+    Breakage("slot 0 leaves its group to be where its volume is", GANG_PLACE,
+             "    std::swap_ranges(nodes.begin(), nodes.begin() + size, nodes.begin() + begin);\n", "", "test_core"),
+    Breakage("a lost worker's place is taken wherever there is room, whatever its group", GANG_PLACE,
+             "    if (beside >= 0) wish.place = LevelPlaces(topology_, groups[empty].level).of(beside);\n", "", "test_core"),
+    Breakage("a copy that joins a gang with groups stands anywhere", GANG_PLACE, "    wish.near = any;\n", "", "test_core"),
+    Breakage("half of a copy that finds no place keeps the room of the other half", GANG_PLACE,
+             "        rooms_.give_back(name, gang_.per_worker);\n", "", "test_core"),
+    Breakage("who stays where it stood breaks its group", GANG_PLACE,
+             "  if (!are_groups_whole(gang, inventory, placed.node_of_slot)) return std::nullopt;\n",
+             "  (void)are_groups_whole(gang, inventory, placed.node_of_slot);\n", "test_core"),
+    Breakage("groups are taken apart where nodes may be taken in part alone", GANG_PLACE,
+             "!gang.required_level.empty() || requires_groups(gang);", "!gang.required_level.empty();", "test_core"),
+    Breakage("groups are required where nobody knows where pods go", GANG_PLACE,
+             "if (gang.unplaced && requires_groups(gang)) {", "if (gang.unplaced && gang.count < 1 && requires_groups(gang)) {", "test_core"),
+    Breakage("a gang without groups hears what one with groups was refused with", ROOMS,
+             "gang.stood, gang.groups, gang.stands);", "gang.stood);", "test_core"),
+    Breakage("a worker has processes of two groups", "operator/api/training_job.cpp",
+             "return a % b == 0 || b % a == 0;", "return a != 0 && b != 0;", "test_api"),
+    Breakage("the last slice of a gang is a smaller one", "operator/api/kueue.cpp",
+             "if (worker.count % workers != 0 || !is_fixed) {", "if (!is_fixed) {", "test_api"),
     # What is free, and what tells where nodes stand
     Breakage("what pods have of a node's own disk is given away twice", "operator/api/pod.cpp",
              "    if (!is_disk && name.find('/') == std::string::npos) continue;\n", "    if (name.find('/') == std::string::npos) continue;\n",
