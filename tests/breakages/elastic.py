@@ -192,6 +192,8 @@ BREAKAGES = [
     # A model in stages
     Breakage("a stage has one micro-batch less alive than it needs", TICKS, "shape.micro_batches : shape.stages - stage;",
              "shape.micro_batches : shape.stages - stage - 1;", "test_engine"),
+    Breakage("the first stage is said to have as few alive as the second", TICKS, "shape.micro_batches : shape.stages - stage;",
+             "shape.micro_batches : shape.stages - std::max(stage, 1);", "test_engine"),
     Breakage("the two ends of a transfer have it in different ticks", TICKS, "{ticks.backward(stage, m) - 1, kReceiveGradient",
              "{ticks.backward(stage, m) - 2, kReceiveGradient", "test_engine"),
     Breakage("a table's gradient is kept for too few micro-batches", TICKS, "shape.stages / 2 + 1;", "(shape.stages + 1) / 2;",

@@ -189,10 +189,10 @@ class Pipe {
     const auto all = static_cast<std::size_t>(shape_.micro_batches);
     expect(s, at(s).done[kForward].size() == all && at(s).done[kBackward].size() == all,
            "leaves micro-batches out");
+    expect(s, static_cast<int>(at(s).alive_most) <= alive_most(shape_, s), "keeps too many alive");
     if (!shape_.is_tied || !is_last(s)) return;
     expect(s, at(s).done[kEmbed].size() == all && at(s).done[kFinishTable].size() == all,
            "leaves embeddings out");
-    expect(s, static_cast<int>(at(s).alive_most) <= alive_most(shape_, s), "keeps too many alive");
   }
 
   PipelineShape shape_;
