@@ -82,15 +82,30 @@ class Prove(RunTest):
         self.assertEqual(again, 0, out + err)
 
     def test_a_split_that_is_left_open_is_proved_with_whole_copies(self):
-        small = ["--workers", "1,2", "--kills", "0", "--pace", "0", "--set", "spec.training.epochs=1", "--set", "spec.worker.processes=2"]
-        for split, is_open in [("{mode: Auto}", True), ("{pipeline: 2}", False)]:
-            code, out, err = self.run_muster("prove", self.digits, *small, "--set", f"spec.training.parallelism={split}")
-            self.assertEqual(code, 0, out + err)
-            self.assertIn("\nEQUAL: ", out)
-            self.assertEqual("mode is Auto: both runs have whole copies" in err, is_open, err)
-            for side, processes in [("undisturbed", 1), ("disturbed", 2)]:
-                job = json.loads(read(self.path(f"muster-out/prove-digits/{side}/job.json")))
-                self.assertEqual(job["spec"]["worker"]["processes"], processes, side)
+        out, err = self.proved_in_two_processes("{mode: Auto}", "--workers", "1,2", "--kills", "0", "--pace", "0",
+                                                "--set", "spec.training.epochs=1")
+        self.assertIn("\nEQUAL: 22 of 22 steps ", out)
+        self.assertIn("mode is Auto: both runs have whole copies", err)
+
+    def test_two_and_three_copies_of_two_stages_are_proved_under_kills(self):
+        # Where a kill finds only one copy whole, training goes on from the newest checkpoint.
+        out, err = self.proved_in_two_processes("{pipeline: 2}", "--workers", "2,3", "--kills", "2", "--seed", "7", "--pace", "120",
+                                                "--set", "spec.training.epochs=3", "--set", "spec.training.checkpoint.everySteps=10")
+        self.assertIn("\nEQUAL: 66 of 66 steps ", out)
+        self.assertIn(" 2 of 2 kills, ", out)
+        self.assertNotIn("mode is Auto", err)
+        for blow in (r"SIGKILL the trainer of worker \d", r"SIGKILL all of worker \d"):
+            self.assertRegex(err, rf"(?m)^.*{blow}$")
+
+    def proved_in_two_processes(self, split, *arguments):
+        """What a proof of a job whose workers have two processes has told."""
+        code, out, err = self.run_muster("prove", self.digits, *arguments, "--set", "spec.worker.processes=2",
+                                         "--set", f"spec.training.parallelism={split}")
+        self.assertEqual(code, 0, out + err)
+        for side, processes in [("undisturbed", 1), ("disturbed", 2)]:
+            job = json.loads(read(self.path(f"muster-out/prove-digits/{side}/job.json")))
+            self.assertEqual(job["spec"]["worker"]["processes"], processes, side)
+        return out, err
 
 
 if __name__ == "__main__":

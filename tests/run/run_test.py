@@ -548,7 +548,7 @@ class Text(RunTest):
                   "--set", f"spec.training.data={{train: {{tokens: {{files: [train.bin]}}}}, test: {{tokens: {{files: [test.bin]}}}}, "
                            f"vocabulary: {{directory: {vocabulary}}}}}"]
         report = self.train("tokens1", *tokens, "--set", "spec.worker.count=1")
-        self.assertEqual(self.train("tokens3", *tokens, "--set", "spec.worker.count=3")["sha256"], report["sha256"])
+        self.assertEqual(self.train("tokens8", *tokens, "--set", "spec.worker.count=8")["sha256"], report["sha256"])
         self.assertGreater(os.path.getsize(self.path("tokens1/sample.txt")), 512)
         for name in ("vocab.json", "merges.txt"):
             self.assertTrue(filecmp.cmp(self.path(f"tokens1/{name}"), os.path.join(vocabulary, name), shallow=False))

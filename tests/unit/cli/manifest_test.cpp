@@ -48,8 +48,8 @@ TEST_CASE("the digits example is a local job with every default written out") {
   CHECK(job->notes[0].starts_with("spec.training.checkpoint.volumeClaimName is ignored"));
 }
 
-TEST_CASE("the example of a gpt is a local job, and its texts are there") {
-  auto job = load_job("examples/gpt-tiny.yaml", {});
+TEST_CASE("the example of a gpt is a local job of up to eight workers, and its texts are there") {
+  auto job = load_job("examples/gpt-tiny.yaml", {"spec.worker.count=8"});
   if (!job) FAIL(job.error().message());
   const Json& training = job->normalised["spec"]["training"];
   CHECK(training["model"]["gpt"]["contextLength"] == 64);

@@ -32,6 +32,7 @@ using test::ElasticWorld;
 using test::Ends;
 using test::ends_of;
 using test::kShardedConfigs;
+using test::short_gpt;
 using test::Trial;
 using test::with_adamw;
 
@@ -70,8 +71,6 @@ struct PlaceTrial : Trial {
   const test::TempDirectory directory;
 };
 
-TrainingConfig digits_by_adamw(std::int64_t steps) { return with_adamw(test::digits(steps)); }
-
 TrainingConfig layers_with_adamw(std::int64_t steps) {
   return with_adamw(digits_with_layers(steps));
 }
@@ -84,9 +83,11 @@ TrainingConfig buckets_of_parts(std::int64_t steps) {
 }
 
 constexpr std::array<ConfigOf, 4> kPlaceConfigs = {test::digits, layers_with_adamw,
-                                                   digits_in_buckets, digits_by_adamw};
-constexpr std::array<ConfigOf, 4> kAdamwConfigs = {digits_by_adamw, digits_in_buckets,
-                                                   layers_with_adamw, buckets_of_parts};
+                                                   digits_in_buckets, short_gpt};
+constexpr std::array<ConfigOf, 4> kAdamwConfigs = {short_gpt, digits_in_buckets, layers_with_adamw,
+                                                   buckets_of_parts};
+constexpr std::array<ConfigOf, 4> kShardedGridConfigs = {test::wide, test::wide_gpt,
+                                                         test::wide_layers, test::wide_buckets};
 
 /// One case of many.
 struct PlaceCase {
@@ -189,14 +190,14 @@ TEST_CASE(
 
 TEST_CASE("sharded, a worker dies at each place, of 2 to 8: its buddy has what it had") {
   for (const std::size_t turn : {0u, 1u}) {
-    for (const PlaceCase& one : PlaceGrid{kShardedPlaces, kShardedConfigs, turn}.cases()) {
-      die_at(one.place, {one.workers, one.victim}, kShardedConfigs[one.config]);
+    for (const PlaceCase& one : PlaceGrid{kShardedPlaces, kShardedGridConfigs, turn}.cases()) {
+      die_at(one.place, {one.workers, one.victim}, kShardedGridConfigs[one.config]);
     }
   }
 }
 
 TEST_CASE("the grid of places has every pair that it promises") {
-  const auto grid = PlaceGrid{kShardedPlaces, kShardedConfigs}.cases();
+  const auto grid = PlaceGrid{kShardedPlaces, kShardedGridConfigs}.cases();
   std::set<std::pair<int, std::string_view>> sized;
   std::set<std::pair<int, std::size_t>> sizes_configured;
   std::set<std::pair<std::string_view, std::size_t>> places_configured;
@@ -209,13 +210,13 @@ TEST_CASE("the grid of places has every pair that it promises") {
   }
   const std::size_t sizes = kWorkers.size(), places = kShardedPlaces.size();
   CHECK(sized.size() == sizes * places);
-  CHECK(sizes_configured.size() == sizes * kShardedConfigs.size());
-  // But for the place that one of the four has alone.
-  CHECK(places_configured.size() == (places - 1) * kShardedConfigs.size() + 1);
+  CHECK(sizes_configured.size() == sizes * kShardedGridConfigs.size());
+  // But for the place that two of the four have alone.
+  CHECK(places_configured.size() == (places - 1) * kShardedGridConfigs.size() + 2);
   CHECK(places_of_first.size() == places * 2);
   std::set<int> sizes_in_turn;
   std::set<std::string_view> places_in_turn;
-  for (const PlaceCase& one : PlaceGrid{kShardedPlaces, kShardedConfigs}.cases_in_turn()) {
+  for (const PlaceCase& one : PlaceGrid{kShardedPlaces, kShardedGridConfigs}.cases_in_turn()) {
     sizes_in_turn.insert(one.workers);
     places_in_turn.insert(one.place);
   }
@@ -379,7 +380,7 @@ void stand_at(const PlaceCase& one, ConfigOf config_of, StandVerdict verdict) {
 }
 
 constexpr std::array kGrids = {PlaceGrid{kPlaces, kPlaceConfigs},
-                               PlaceGrid{kShardedPlaces, kShardedConfigs}};
+                               PlaceGrid{kShardedPlaces, kShardedGridConfigs}};
 
 }  // namespace
 
@@ -590,6 +591,7 @@ std::vector<std::string> deaths_of_run(std::uint32_t number) {
   if (number % 4 >= 2) trial.config = digits_with_layers(trial.steps);
   if (number % 8 >= 4) trial.config = with_adamw(trial.config);
   if (number % 3 == 2) trial.config = digits_in_buckets(trial.steps);
+  if (number % 5 == 4) trial.config = short_gpt(trial.steps);
   if (number % 2 == 1) {
     trial.config.checkpoint_path = directory.path();
     trial.config.checkpoint_every_steps = 5;

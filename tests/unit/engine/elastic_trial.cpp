@@ -32,6 +32,36 @@ TrainingConfig wide_buckets(std::int64_t steps) {
   return config;
 }
 
+namespace {
+
+/// small_gpt() of 64 positions a step, evaluated with step 22 as digits are.
+TrainingConfig few_tokens(std::int64_t steps) {
+  TrainingConfig config = small_gpt(steps);
+  config.gpt->context_length = 4;
+  config.batch_size = 16;
+  config.test = config.train;
+  config.has_test = true;
+  config.evaluate_every_steps = 22;
+  config.evaluate_samples_most = 32;
+  return config;
+}
+
+}  // namespace
+
+TrainingConfig wide_gpt(std::int64_t steps) {
+  TrainingConfig config = few_tokens(steps);
+  config.bucket_blocks = 1;
+  config.is_sharded = true;
+  return config;
+}
+
+TrainingConfig short_gpt(std::int64_t steps) {
+  TrainingConfig config = few_tokens(steps);
+  config.gpt->layers = 1;
+  config.gpt->width = 8;
+  return config;
+}
+
 void Watch::see(int trainer, int stage, std::int64_t step, std::span<const float> parameters,
                 const OptimizerState& optimizer) {
   const auto found = expected_.find(step);

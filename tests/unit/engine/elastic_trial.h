@@ -61,8 +61,12 @@ engine::TrainingConfig wide_adamw(std::int64_t steps);
 engine::TrainingConfig wide_layers(std::int64_t steps);
 /// Each process owns parts of several buckets.
 engine::TrainingConfig wide_buckets(std::int64_t steps);
+/// A transformer, of a tied table and nine blocks, with buckets.
+engine::TrainingConfig wide_gpt(std::int64_t steps);
 inline constexpr std::array<ConfigOf, 4> kShardedConfigs = {wide, wide_adamw, wide_layers,
                                                             wide_buckets};
+/// The least of a transformer that has two stages, of so few tokens that it is as quick as digits.
+engine::TrainingConfig short_gpt(std::int64_t steps);
 
 /// A run with what `at_step` does to it.
 struct Trial {

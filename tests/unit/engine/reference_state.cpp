@@ -76,12 +76,13 @@ TrainingConfig digits_in_buckets(std::int64_t steps) {
 
 const std::map<std::int64_t, ReferenceState>& reference(const TrainingConfig& wanted) {
   using Key = std::tuple<std::int64_t, int, std::vector<int>, std::vector<int>, bool, int, int, int,
-                         float, float, bool, bool, bool, std::string>;
+                         int, int, float, float, bool, bool, bool, std::string>;
   static std::map<Key, std::map<std::int64_t, ReferenceState>> known;
   const auto layers = wanted.cnn ? wanted.cnn->hidden : std::vector<int>();
   auto& states =
       known[{wanted.steps, wanted.logical_ranks, wanted.mlp.hidden, layers, wanted.cnn.has_value(),
              wanted.gpt ? wanted.gpt->layers : 0, wanted.gpt ? wanted.gpt->heads : 0,
+             wanted.gpt ? wanted.gpt->width : 0, wanted.gpt ? wanted.gpt->context_length : 0,
              wanted.gpt ? wanted.gpt->vocabulary_size : 0, wanted.gpt ? wanted.gpt->dropout : 0.0f,
              wanted.gpt ? wanted.gpt->attention_dropout : 0.0f, wanted.adamw.has_value(),
              wanted.is_bfloat16, wanted.group_size() > 1, wanted.train.folder}];

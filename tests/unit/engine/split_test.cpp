@@ -632,12 +632,12 @@ TrainingConfig clipped_digits(std::int64_t steps) {
   return config;
 }
 
-void lose_one(Grid split, int victim, std::string_view place, bool is_sharded = false) {
+void lose_one(Grid split, int victim, std::string_view place,
+              test::ConfigOf config_of = clipped_digits) {
   CAPTURE_SPLIT(split);
   CAPTURE(victim);
   CAPTURE(std::string(place));
-  CAPTURE(is_sharded);
-  SplitTrial trial(is_sharded ? test::wide_buckets : clipped_digits, split.stages, split.slices);
+  SplitTrial trial(config_of, split.stages, split.slices);
   if (place == point::kCompare || place == point::kCheckpoint) trial.keep_files();
   // What the others of its group have come to is worth nothing without its part; they are given a
   // state, and another one where somebody's connections break over that.
@@ -669,8 +669,11 @@ void lose_one(Grid split, int victim, std::string_view place, bool is_sharded = 
 TEST_CASE("a stage of one copy dies at each place: the other copies lose no step") {
   constexpr std::array kSplits = {Grid{2, 2}, Grid{2, 3}, Grid{3, 2}};
   for (const Grid split : test::tried(kSplits)) {
+    const test::ConfigOf config_of = split.processes() == 4 ? test::short_gpt : clipped_digits;
     for (const std::string_view place : kSplitPlaces) {
-      for (const int victim : {0, 1, split.processes() - 1}) lose_one(split, victim, place);
+      for (const int victim : {0, 1, split.processes() - 1}) {
+        lose_one(split, victim, place, config_of);
+      }
     }
   }
 }
@@ -686,7 +689,9 @@ TEST_CASE("sharded, a process of one copy dies at each place: the other copies h
   constexpr std::array kSplits = {Grid{2, 2}, Grid{3, 2}, Grid{2, 1, 2}};
   for (const Grid split : test::tried(kSplits)) {
     for (const std::string_view place : kSplitPlaces) {
-      for (const int victim : {0, 1, split.processes() - 1}) lose_one(split, victim, place, true);
+      for (const int victim : {0, 1, split.processes() - 1}) {
+        lose_one(split, victim, place, test::wide_buckets);
+      }
     }
   }
 }
