@@ -50,7 +50,7 @@ def one(muster, fields):
             file.writelines(line.replace("data/", os.path.abspath("examples/data") + "/") for line in example
                             if not line.strip().startswith("test:"))
         command = [muster, "run", manifest, "--output", out, "--quiet"]
-        for field in ["worker.count=1", "worker.threads=2", *SHAPE, *fields]:
+        for field in ["worker.count=1", "worker.max=1", "worker.threads=2", *SHAPE, *fields]:
             command += ["--set", "spec." + (field if field.startswith(("worker.", "training.")) else "training." + field)]
         peak = subprocess.run([sys.executable, "-c", PEAK, *command], check=True, capture_output=True, text=True).stdout
         with open(os.path.join(out, "report.json"), encoding="utf-8") as file:

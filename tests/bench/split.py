@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 MANIFEST = "examples/gpt-tiny.yaml"
-COMMON = ["worker.count=1", "worker.min=1", "worker.resources.cpu=2", "training.data.test=null", "training.checkpoint=null"]
+COMMON = ["worker.count=1", "worker.min=1", "worker.max=1", "worker.resources.cpu=2", "training.data.test=null", "training.checkpoint=null"]
 # Layers-heads-width-context: fields beside the manifest's, batch size, micro-batches to try.
 SHAPES = {"4-4-128-64": (["training.steps=100"], 16, (1, 2, 4, 8, 16)),
           "6-6-384-256": (["training.steps=6", "training.optimizer.schedule=null", "training.batchSize=8",
