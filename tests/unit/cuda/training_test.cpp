@@ -124,6 +124,44 @@ TEST_CASE("a GPT, in one pass or several, with activations kept or made again") 
   CHECK(train(config, 1, 1).model_sha256 == train(config, 1, 0).model_sha256);
 }
 
+TEST_CASE("a GPT's head that makes its logits in several pieces, too") {
+  if (!has_gpu("making logits in pieces")) return;
+  constexpr std::size_t kTokens = 5'000, kPositions = 300;
+  const ModelShape shape = ModelShape::gpt({1, 1, 4, kPositions}, kTokens);
+  std::vector<float> values(shape.values());
+  initialise(shape, 7, values);
+  struct Found {
+    std::vector<float> losses, evaluated, gradient;
+    bool operator==(const Found&) const = default;
+  };
+  const auto found_on = [&](kernels::Context& context) {
+    Model model(shape, 1, context);
+    // Fewer logits than there are.
+    CHECK(model.arena_bytes() < kPositions * kTokens * sizeof(float));
+    for (std::size_t i = 0; i < kPositions; ++i) {
+      model.tokens()[i] = static_cast<std::int32_t>(i * 37 % kTokens);
+      model.labels()[i] = static_cast<std::int32_t>(i * 41 % kTokens);
+    }
+    Found found;
+    found.gradient.resize(shape.values());
+    const Model::Node node{0, 1, found.gradient.data(), 0};
+    const Model::Batch batch{7, 0, 1, std::span(&node, 1)};
+    model.use(values);
+    model.forward(batch);
+    model.losses_with_gradient(batch, 1.0F / kPositions);
+    found.losses.assign(model.loss().begin(), model.loss().end());
+    model.backward(batch);
+    model.forward(1);
+    model.losses(1);
+    found.evaluated.assign(model.loss().begin(), model.loss().end());
+    CHECK(model.status());
+    return found;
+  };
+  kernels::cpu::Context host;
+  kernels::cuda::Context device;
+  CHECK((found_on(device) == found_on(host)));
+}
+
 TEST_CASE("products of bfloat16, too") {
   if (!has_gpu("training a GPT in bfloat16")) return;
   TrainingConfig config = test::small_gpt(12);

@@ -93,6 +93,29 @@ TEST_CASE("activations are foreseen to the byte") {
   }
 }
 
+TEST_CASE("a head never holds all logits, and those that it holds are foreseen to the byte") {
+  constexpr std::size_t kTokens = 5'000, kPositions = 300;
+  const ModelShape shape = ModelShape::gpt({1, 1, 4, kPositions}, kTokens);
+  kernels::cpu::Context context(1);
+  for (const std::size_t rows : {1, 4}) {
+    CAPTURE(rows);
+    const Model model(shape, rows, context);
+    CHECK(model.arena_bytes() < rows * kPositions * kTokens * sizeof(float));
+    CHECK(Model::bytes(shape, rows, Activations::kKept, 1) ==
+          model.arena_bytes() + rows * kPositions * 16);
+  }
+  // GPT-2's vocabulary and context: of one sample a quarter of its logits, of more no more.
+  constexpr std::size_t kGpt2Tokens = 50'257, kContext = 1024;
+  const ModelShape large = ModelShape::gpt({1, 1, 4, kContext}, kGpt2Tokens);
+  const auto bytes = [&](std::size_t rows) {
+    return Model::bytes(large, rows, Activations::kKept, 1);
+  };
+  constexpr std::size_t kLogitBytes = kGpt2Tokens * kContext * sizeof(float);
+  CHECK(bytes(1) > kLogitBytes / 4);
+  CHECK(bytes(1) < kLogitBytes / 3);
+  CHECK(bytes(9) - bytes(1) < kLogitBytes / 8);
+}
+
 TEST_CASE("a convolution's patches are foreseen to the byte, and are no more with more samples") {
   ModelShape shape({16, 16, 8});
   shape.stage({8, 3, true}).linear(10, false).finish();
