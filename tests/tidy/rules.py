@@ -54,7 +54,12 @@ FORBIDDEN_NUMERIC = [
     (re.compile(r"\bstd::(exp|log|sin|cos|tan|tanh|erf|pow|exp2|log2|cbrt|expf|logf|powf)\b"), "kernels' own math functions"),
     (re.compile(r"\bstd::unordered_(map|set)\b"), "std::map: iteration order must not vary"),
     (re.compile(r"\bhn::(Min|Max|ApproximateReciprocal\w*)\b"), "compare and select; IEEE division"),
+    (re.compile(r"\batomic(Add|Sub|CAS|Exch|Min|Max)\w*|\batomic_ref\b|\batomic<(float|double)>"),
+     "a chain or a tree: who comes first must not decide the bits"),
 ]
+
+# An operation for a GPU stands in a file of the name of its twin's, the processor's; of these files of the processor, in one of those.
+GPU_FILES = {"elementwise": ["add", "dropout", "gelu", "scale"]}
 
 # Core is pure: no IO, threads, clock, environment.
 PURE_MODULES = ["operator/core", "operator/api"]

@@ -153,6 +153,28 @@ def check_hidden(texts):
                 yield f"{path}: {name} hides a header's constant from what is compiled in one batch with it"
 
 
+def check_twins(texts):
+    """Each operation of the table is there for the processor and for a GPU, once, in files beside each other."""
+    operations = re.findall(r"^ *X\((\w+)\)", texts["kernels/operations.h"], re.M)
+    places = collections.defaultdict(list)
+    for path, text in texts.items():
+        device, name = os.path.split(path)
+        if (device, os.path.splitext(name)[1]) in (("kernels/cpu", ".cpp"), ("kernels/cuda", ".cu")):
+            for operation in re.findall(r"^void (\w+)\(Context&", strip(text), re.M):
+                places[device, operation].append(os.path.splitext(name)[0])
+    for operation in operations:
+        of_cpu, of_gpu = (places[device, operation] for device in ("kernels/cpu", "kernels/cuda"))
+        if len(of_cpu) != 1 or len(of_gpu) != 1:
+            yield (f"kernels/operations.h: {operation} is {len(of_cpu)} times in kernels/cpu and {len(of_gpu)} times in kernels/cuda, "
+                   "not once")
+        elif of_gpu[0] not in rules.GPU_FILES.get(of_cpu[0], of_cpu):
+            yield f"kernels/cuda/{of_gpu[0]}.cu: {operation} stands in {of_cpu[0]}.cpp for the processor; give both files one name"
+    used = {name for (device, operation), names in places.items() if operation in operations for name in names if device == "kernels/cuda"}
+    for path in texts:
+        if path.endswith(".cu") and os.path.basename(path)[:-3] not in used:
+            yield f"{path}: has no operation of kernels/operations.h"
+
+
 def check_pragma(path, text):
     if path.endswith((".h", ".cuh")) and "#pragma once" not in text and "HWY_TARGET_TOGGLE" not in text \
             and "HWY_ONCE" not in text and "HWY_TARGET" not in text:
@@ -206,7 +228,9 @@ def findings():
         return "\n".join(texts) if texts else None
 
     yield from check_cmake(paths, cmake_text_of)
-    yield from check_hidden({path: read(path) for path in paths})
+    texts = {path: read(path) for path in paths}
+    yield from check_hidden(texts)
+    yield from check_twins(texts)
 
 
 def main():

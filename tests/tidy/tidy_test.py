@@ -72,6 +72,27 @@ class TidyTest(unittest.TestCase):
                 texts = {"operator/api/a.h": header, "operator/b/b.cpp": source.replace("NAME", name)}
                 self.assertEqual(bool(list(tidy.check_hidden(texts))), is_hidden)
 
+    def test_bits_hang_on_no_order_in_which_threads_come(self):
+        for call in ("atomicAdd(&sum, x);", "atomicAdd_block(&sum, x);", "std::atomic<float> sum;", "std::atomic_ref sum(x);"):
+            with self.subTest(call):
+                self.assertTrue(found(tidy.check_forbidden, "kernels/cuda/a.cu", call + "\n"))
+                self.assertFalse(found(tidy.check_forbidden, "worker/sentinel/a.cpp", call + "\n"))
+        self.assertFalse(found(tidy.check_forbidden, "kernels/cpu/a.cpp", "std::atomic<unsigned> round{0};\n"))
+
+    def test_an_operation_of_a_gpu_stands_beside_its_twin(self):
+        one = "void {}(Context& context, float* x) {{}}\n"
+        table = {"kernels/operations.h": "#define MUSTER_OPERATIONS(X) \\\n  X(add) \\\n  X(embed)\n",
+                 "kernels/cpu/elementwise.cpp": one.format("add"), "kernels/cpu/embedding.cpp": one.format("embed")}
+        right = {**table, "kernels/cuda/add.cu": one.format("add"), "kernels/cuda/embedding.cu": one.format("embed")}
+        self.assertEqual(list(tidy.check_twins(right)), [])
+        for wrong, sentence in (({**right, "kernels/cuda/embedding.cu": ""}, "embed is 1 times in kernels/cpu and 0 times"),
+                                ({**right, "kernels/cuda/scale.cu": one.format("add")}, "add is 1 times in kernels/cpu and 2 times"),
+                                ({**table, "kernels/cuda/add.cu": one.format("add") + one.format("embed")},
+                                 "kernels/cuda/add.cu: embed stands in embedding.cpp"),
+                                ({**right, "kernels/cuda/own.cu": one.format("own")}, "kernels/cuda/own.cu: has no operation")):
+            with self.subTest(sentence):
+                self.assertIn(sentence, "\n".join(tidy.check_twins(wrong)))
+
     def test_objects_that_take_their_mathematics_from_libm(self):
         for call, is_found in (("expf", True), ("sqrtf", False)):
             with self.subTest(call), tempfile.TemporaryDirectory() as build:
