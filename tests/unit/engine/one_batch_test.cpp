@@ -62,14 +62,14 @@ TEST_CASE("an MLP and a CNN learn one batch by heart, in fp32 and with products 
   mlp.train = {"images", "labels"};
   mlp.adamw->learning_rate = 0.01F;
   TrainingConfig cnn = mlp;
-  cnn.cnn = CnnConfig{{4, 8}, 3, true, {16}};
+  cnn.cnn = CnnConfig{{4, 8}, 3, true, {16}, 0.0F};
   for (const bool is_bfloat16 : {false, true}) {
     CAPTURE(is_bfloat16);
     mlp.is_bfloat16 = cnn.is_bfloat16 = is_bfloat16;
     // Of four classes by chance: 1.4.
-    CHECK(loss_after(mlp, directory, 1) > 1);
+    CHECK(loss_after(mlp, directory, 1) > 1.0F);
     CHECK(loss_after(mlp, directory, 100) < 0.1F);
-    CHECK(loss_after(cnn, directory, 1) > 1);
+    CHECK(loss_after(cnn, directory, 1) > 1.0F);
     CHECK(loss_after(cnn, directory, 100) < 0.1F);
   }
 }
@@ -89,7 +89,7 @@ TEST_CASE("a GPT learns one batch by heart, in fp32 and with products of bfloat1
   for (const bool is_bfloat16 : {false, true}) {
     CAPTURE(is_bfloat16);
     gpt.is_bfloat16 = is_bfloat16;
-    CHECK(loss_after(gpt, directory, 1) > 5);  // of 256 tokens by chance: 5.5
+    CHECK(loss_after(gpt, directory, 1) > 5.0F);  // of 256 tokens by chance: 5.5
     CHECK(loss_after(gpt, directory, 100) < 0.1F);
   }
 }

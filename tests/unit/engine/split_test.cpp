@@ -237,8 +237,8 @@ TEST_CASE("layers divided: the same bits after every step, whatever the product 
     }
   }
   // The rest of all products of at most eight, of which each needs layers of its own.
-  for (const Grid split : {Grid{1, 1, 3}, Grid{2, 1, 3}, Grid{1, 2, 3}, Grid{1, 1, 5},
-                           Grid{1, 1, 6}, Grid{1, 1, 7}}) {
+  for (const Grid split :
+       {Grid{1, 1, 3}, Grid{2, 1, 3}, Grid{1, 2, 3}, Grid{1, 1, 5}, Grid{1, 1, 6}, Grid{1, 1, 7}}) {
     CAPTURE_SPLIT(split);
     TrainingConfig config = dropped_digits(4);
     config.mlp.hidden = split.slices == 5 ? std::vector{30, 60} : std::vector{42, 84};
