@@ -44,7 +44,7 @@ ASAN_LEAVES_OUT = {"test_sim": "two thousand jobs*,of many jobs' progress*,whate
                    "test_cuda_kernels": "*larger tiles*,*over more than a block*,*between them*,further rows*",
                    "test_cuda_training": "*GPT*,*bfloat16*",
                    "test_engine": "*stands still at each place*,*nor do moments*,*dies at each place*of 2 to 8*,random joins*at random places*,"
-                                  "*golden hash of a transformer*,slot 0 leaves*,nothing happens*,more node sums than*,*learns a text by heart*,"
+                                  "*golden hash of a transformer*,slot 0 leaves*,nothing happens*,more node sums than*,*by heart*,"
                                   "one of those who share layers dies*,*a process of one copy dies*,*each slice keeps its rows*,"
                                   "gradients are those of finite differences*",
                    "test_worker": "a processor without x86-64-v3*"}
