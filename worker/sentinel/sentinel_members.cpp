@@ -67,9 +67,10 @@ void SentinelWorker::begin_membership(const Postman::Joined& joined) {
   MembershipOptions options = options_.membership;
   options.copy_processes = split_of(response.training).processes();
   options.is_sharded = keeps_shards(response.training);
-  // Of what several have parts of, one alone can save nothing.
-  options.compares_files =
-      keeps_checkpoints(response.training) && !options.is_sharded && options.copy_processes == 1;
+  // Where `muster run` keeps files, whatever the spec says. Of what several have parts of, one
+  // alone can save nothing.
+  const bool has_files = !config_.checkpoint_path.empty() || keeps_checkpoints(response.training);
+  options.compares_files = has_files && !options.is_sharded && options.copy_processes == 1;
   file_workers_ = file_workers(options, config_.processes);
   if (!response.joining) {
     View first = first_view(response);
