@@ -357,6 +357,8 @@ BREAKAGES = [
              "  MUSTER_RETURN_IF_ERROR(save_agreed());\n", "", "test_engine"),
     Breakage("slot 0 saves what nobody has compared if the step after which it leaves is cut", SETTLE,
              "if (!agreed_sum() || newest_checkpoint()", "if (newest_checkpoint()", "test_engine"),
+    Breakage("slot 0 tries a second time to save what it cannot before it leaves", SETTLE,
+             "  compared_ = {};  // what it cannot save now", "  // what it cannot save now", "test_engine"),
     Breakage("nobody compares copies before it is known after which step slot 0 leaves", STEP,
              "tail[kTailFilesAsked] = are_files_asked && k == 0 ? 1.0f : 0.0f;", "tail[kTailFilesAsked] = 0.0f;", "test_engine"),
     Breakage("whoever is asked to leave has all compare their copies", STEP,

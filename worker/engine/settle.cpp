@@ -549,6 +549,7 @@ Status Trainer::save_before_leaving() {
   // Who has all of the state needs nobody for it, and nobody waits for its disk.
   if (!is_of_many && !is_owner()) return {};
   const Status saved = is_of_many ? save_with_others() : save_alone();
+  compared_ = {};  // what it cannot save now it does not try again: it has little time
   if (saved || !is_owner() || !is_of_files(saved.error())) return saved;
   // It goes all the same: those who wait for its word see that, and go over without it.
   tell_unsaved(saved.error(), standing_.step);
