@@ -73,11 +73,13 @@ std::size_t received_floats(const TrainingConfig& config, const MemoryShare& sha
 std::size_t moments_of(const TrainingConfig& config) { return config.adamw ? 2 : 1; }
 
 /// Memory that this process shares with the others of its machine, a ring each way: of both one is
-/// counted here, and one there.
-std::size_t lane_bytes(const TrainingConfig& config) {
-  if (config.together <= 1) return 0;
-  return static_cast<std::size_t>(config.together - 1) *
-         comm::MemoryLane::ring_bytes(static_cast<std::size_t>(config.processes - 1));
+/// counted here, and one there. Rings are larger where fewer are left.
+std::size_t lane_bytes(const TrainingConfig& config, const MemoryShare& share) {
+  const int others = share.assignment.processes() * config.group_size() - 1;
+  const int beside = std::min(config.together - 1, others);
+  if (beside < 1) return 0;
+  return static_cast<std::size_t>(beside) *
+         comm::MemoryLane::ring_bytes(static_cast<std::size_t>(others));
 }
 
 /// What the processes of a copy take to make what is made of all of the model (its norm, its hash,
@@ -110,7 +112,7 @@ MemoryNeeds lasting_needs(const TrainingConfig& config, const ModelShape& shape,
                            received_floats(config, share, elements));
   const int threads = threads_of(config);
   needs.rest = kProcessBytes + static_cast<std::size_t>(threads) * kThreadBytes +
-               lane_bytes(config) + share.data_bytes +
+               lane_bytes(config, share) + share.data_bytes +
                Model::scratch_bytes(shape, rows_trained(share, ranks_at_once), threads);
   return needs;
 }

@@ -579,13 +579,15 @@ TEST_CASE("what processes of one machine share is foreseen, for each its half") 
   TrainingConfig config = gpt_of(2, 64, 32);
   const ModelShape shape = shape_of(config);
   const auto rest = [&](int processes, int together) {
-    config.processes = processes;
     config.together = together;
-    return memory_needs(config, shape, share_of(config, 4), 1).rest;
+    return memory_needs(config, shape, share_of(config, processes), 1).rest;
   };
   CHECK(rest(4, 1) == rest(1, 1));
   CHECK(rest(4, 4) == rest(1, 1) + 3 * kMiB);
   CHECK(rest(16, 2) == rest(1, 1) + kMiB / 4);  // the fourth part of a MiB for each of 15 lanes
+  // Of those that were there when it started.
+  CHECK(rest(2, 4) == rest(1, 1) + kMiB);
+  CHECK(rest(1, 4) == rest(1, 1));
 }
 
 TEST_CASE("what the processes of a copy take to make something of all of it is foreseen") {
