@@ -16,8 +16,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from job import CNN, ENTERS, FaultTest, main, read, signal_all, stat_of  # noqa: E402
 
 TRIES = 5
-# Before the dead begin again: on a busy machine, too, the others have made a step by then.
-AWAY_SECONDS = 1
+# What the sentinel of who has trained on says: the step.
+MADE = r'made the step of a change.*"step":(\d+)'
 # The event TrainingReturned: the step that is made next, and the last that had been made.
 WENT_BACK = (r"Warning: training went back to a checkpoint at step (\d+) \(from step (\d+): "
              r"blocks of the optimiser's state were lost with all that kept them")
@@ -25,12 +25,18 @@ WENT_BACK = (r"Warning: training went back to a checkpoint at step (\d+) \(from 
 
 class Death(FaultTest):
     def dies(self, workers, victims, what, survivors, **rest):
-        """So many of `workers` die at once; those that are left train on, and the dead come back a little later."""
+        """So many of `workers` die at once; those that are left train on, and then the dead come back."""
         job = self.training(workers, **rest)
+        # By then each trainer knows how long a usual step takes, and tells of the first one after a change.
+        stood = job.wait_step(job.step() + 5)
+        come = os.path.join(job.directory, "come")
         for slot in victims:
-            job.set_slot(slot, f"sleep {AWAY_SECONDS}")
+            job.set_slot(slot, f"while [ ! -e '{come}' ]; do sleep 0.01; done")
         before = job.identities(survivors)
         job.kill(*victims, what=what)
+        job.wait_for("those that are left make a step", lambda: any(
+            int(step) > stood for slot in survivors for step in re.findall(MADE, job.log_of(slot))))
+        open(come, "w", encoding="utf-8").close()
         job.wait_trained_by(workers)
         self.assert_undisturbed(job, survivors, before)
         made_by = {entry["workers"] for entry in job.end()["workersOverTime"]}
