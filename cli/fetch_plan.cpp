@@ -1,13 +1,13 @@
 #include "cli/fetch_plan.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli/kube_table.h"
+#include "cli/output_directory.h"
 #include "common/contract.h"
 #include "common/json.h"
 #include "common/model_files.h"
@@ -31,12 +31,6 @@ std::vector<std::pair<std::string, std::string>> marks_of(const api::TrainingJob
 
 Error nothing_kept(const std::string& sentence) {
   return Error(ErrorCode::kNotFound, sentence).with_exit_code(contract::exit_code::kNoCheckpoint);
-}
-
-std::string step_directory(std::int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "step-%012lld", static_cast<long long>(step));
-  return name;
 }
 
 /// What stands under a name as "spec.training.seed"; nullptr where nothing does.
@@ -105,7 +99,7 @@ Result<FetchPlan> plan_fetch(const api::TrainingJob& job, bool model_only) {
   if (!job.status.checkpoint || job.status.checkpoint->step < 0) {
     return nothing_kept(name + " is not complete (" + how_far(job) + ") and has no checkpoint yet");
   }
-  const std::string step = step_directory(job.status.checkpoint->step);
+  const std::string step = checkpoint_name(job.status.checkpoint->step);
   plan.directory = checkpoint->path + "/" + step;
   plan.notice = "Note: " + name + " is not complete (" + how_far(job) +
                 "); this is its checkpoint of step " + grouped(job.status.checkpoint->step) + ".";

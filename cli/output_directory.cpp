@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <set>
 #include <span>
@@ -126,6 +127,12 @@ std::vector<std::string> differences(const Json& before, const Json& now, Length
   if (has_schedule(before) || has_schedule(now)) length = Length::kFixed;
   compare("", before, now, length, out);
   return out;
+}
+
+std::string checkpoint_name(std::int64_t step) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%012lld", static_cast<long long>(step));
+  return std::string(kCheckpointPrefix) + digits;
 }
 
 std::int64_t newest_checkpoint_step(const std::string& checkpoints) {

@@ -22,6 +22,8 @@ enum class Length { kFixed, kFree };
 std::vector<std::string> differences(const Json& before, const Json& now,
                                      Length length = Length::kFree);
 
+/// Of the directory that has the checkpoint of `step`, in a directory of checkpoints.
+std::string checkpoint_name(std::int64_t step);
 /// Step of the newest whole checkpoint in a directory of checkpoints; -1 when there is none.
 std::int64_t newest_checkpoint_step(const std::string& checkpoints);
 

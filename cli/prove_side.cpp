@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -173,11 +172,9 @@ std::string ProveSide::model_bytes() const {
 }
 
 std::string ProveSide::optimizer_bytes() const {
-  const std::int64_t step = newest_checkpoint_step(directory_.checkpoints());
-  char name[64];
-  std::snprintf(name, sizeof name, "/step-%012lld/optimizer.safetensors",
-                static_cast<long long>(step));
-  return bytes_of(directory_.checkpoints() + name);
+  const std::string checkpoints = directory_.checkpoints();
+  return bytes_of(checkpoints + "/" + checkpoint_name(newest_checkpoint_step(checkpoints)) +
+                  "/optimizer.safetensors");
 }
 
 }  // namespace muster::cli
