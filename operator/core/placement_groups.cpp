@@ -12,6 +12,7 @@ namespace muster::core {
 namespace {
 
 constexpr std::size_t kMostDomainsTried = 32;
+constexpr std::size_t kMostNodesTried = 8;  ///< in each, of PlacementWish::first
 constexpr double kSameCost = 1e-9;
 
 /// What holds pods: a domain or a node, by its number.
@@ -77,9 +78,11 @@ class GroupSearch {
         if (places.of_domain(static_cast<int>(d)) < 0) undivided_[d] = one.size;
       }
     }
-    for (std::size_t node = 0; node < topology.nodes.size(); ++node) {
-      const int leaf = topology.leaf_of_node[node];
-      holds_[as_index(leaf)] += whole(room.on_node[node], leaf);
+    if (wish.place >= static_cast<int>(holds_.size())) return;  // one node, and nothing to add up
+    const Domain& place = domain_at(wish.place);
+    for (int node = place.first_node; node < place.first_node + place.nodes; ++node) {
+      const int leaf = topology.leaf_of_node[as_index(node)];
+      holds_[as_index(leaf)] += whole(room.on_node[as_index(node)], leaf);
     }
     for (std::size_t d = holds_.size(); d-- > 1;) {
       const int parent = topology.domains[d].parent;
@@ -92,6 +95,9 @@ class GroupSearch {
     if (wish_.place >= static_cast<int>(holds_.size())) return on_node();
     std::vector<GroupCandidate> candidates = lowest(level);
     if (candidates.empty()) return std::nullopt;
+    Placement best;
+    best.is_search_cut = candidates.size() > kMostDomainsTried;
+    if (!wish_.first.empty()) keep_roomiest(candidates);
     for (GroupCandidate& one : candidates) {
       one.branches = domain_at(one.domain).height == 0
                          ? 1
@@ -101,8 +107,6 @@ class GroupSearch {
       return std::tuple(a.branches, busy(a.domain), holds_[as_index(a.domain)], a.domain, a.first) <
              std::tuple(b.branches, busy(b.domain), holds_[as_index(b.domain)], b.domain, b.first);
     });
-    Placement best;
-    best.is_search_cut = candidates.size() > kMostDomainsTried;
     candidates.resize(std::min(candidates.size(), kMostDomainsTried));
     GroupFilling least;
     for (const GroupCandidate& one : candidates) {
@@ -193,6 +197,24 @@ class GroupSearch {
     int at = topology_.leaf_of_node[as_index(node)];
     while (domain_at(at).parent != domain) at = domain_at(at).parent;
     return at;
+  }
+
+  /// In each domain those whose node has most room around it: of no others its branches are fewer.
+  void keep_roomiest(std::vector<GroupCandidate>& candidates) const {
+    const auto rank = [&](const GroupCandidate& one) {
+      const int below = towards(one.domain, one.first);
+      const bool is_leaf = domain_at(one.domain).height == 0;
+      const int held = is_leaf ? room_.on_node[as_index(below)] : holds_[as_index(below)];
+      return std::tuple(one.domain, -held, one.first);
+    };
+    std::sort(candidates.begin(), candidates.end(),
+              [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+    std::size_t of_domain = 0;
+    int domain = -1;
+    std::erase_if(candidates, [&](const GroupCandidate& one) {
+      if (std::exchange(domain, one.domain) != one.domain) of_domain = 0;
+      return of_domain++ >= kMostNodesTried;
+    });
   }
 
   /// Where below the domain they go.
@@ -294,6 +316,12 @@ PlacementVerdict place_ungrouped(const Topology& topology, const Room& room, Pla
   return verdict;
 }
 
+bool takes_first(const PlacementWish& wish, const Placement& placement) {
+  return wish.first.empty() ||
+         std::any_of(placement.hosts.begin(), placement.hosts.end(),
+                     [&](const HostShare& host) { return wish.first[as_index(host.node)]; });
+}
+
 /// Groups that can be kept at all: their level is known, and the gang is made of whole ones.
 std::vector<bool> usable_groups(const Topology& topology, const PlacementWish& wish) {
   std::vector<bool> usable;
@@ -322,7 +350,8 @@ PlacementVerdict place_keeping(const Topology& topology, const Room& room, Place
   if (!placement) {
     return {std::nullopt, why_not_in_groups(topology, room, wish, search.most(wish.required))};
   }
-  placement->is_wish_kept = is_wish_kept;
+  const bool is_on_host = names_host(wish.preferred) && placement->hosts.size() == 1;
+  placement->is_wish_kept = is_wish_kept || is_on_host;
   placement->keeps_groups = keeps;
   placement->why = why_here(topology, room, wish, *placement);
   if (traffic != nullptr) placement->why += why_beside(topology, wish, *traffic, *placement);
@@ -352,7 +381,7 @@ PlacementVerdict place_groups(const Topology& topology, const Room& room, const 
     PlacementWish on_host = wish;
     on_host.required = std::exchange(on_host.preferred, "");
     PlacementVerdict verdict = place_ungrouped(topology, room, on_host, traffic);
-    if (verdict.placement) return verdict;
+    if (verdict.placement && takes_first(wish, *verdict.placement)) return verdict;
   }
   const std::vector<bool> usable = usable_groups(topology, wish);
   std::vector<std::size_t> optional;  // the largest first: it is given up first

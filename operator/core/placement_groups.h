@@ -12,7 +12,8 @@ namespace muster::core {
 /// larger, and these before the gang's preferred level. Pods of a group follow each other in
 /// Placement::nodes. Among placements that keep the same: the lowest domain that holds all so (this
 /// exactly), the fewest of its branches, the fewest leaf domains, the least cost, of up to 32
-/// domains. Below the domain each choice takes the roomiest first, and for the rest the tightest.
+/// domains, and of up to 8 nodes of PlacementWish::first in each. Below the domain each choice
+/// takes the roomiest first, and for the rest the tightest.
 PlacementVerdict place_groups(const Topology& topology, const Room& room, const PlacementWish& wish,
                               const Traffic* traffic);
 

@@ -278,6 +278,18 @@ TEST_CASE("of groups that are preferred the larger ones are given up first") {
   CHECK(verdict.placement->why.starts_with("no block has room for all; "));
 }
 
+TEST_CASE("of many nodes with a volume those with most room around them are tried") {
+  std::vector<GroupHost> hosts;
+  for (int i = 10; i < 40; ++i) hosts.push_back({"b0", "r" + std::to_string(i), 2});
+  hosts.back().room = 6;
+  const GroupWorld world(hosts);
+  PlacementWish wish = wish_of(8, {each(2, "rack")});
+  wish.first.assign(hosts.size(), true);
+  const auto verdict = placed(world, wish);
+  REQUIRE(verdict.placement);
+  CHECK(verdict.placement->branches == 2);
+}
+
 TEST_CASE("a level that no node names is no place for groups") {
   const GroupWorld world({{"b0", "r0", 4}, {"b0", "r1", 4}});
   CHECK(placed(world, wish_of(4, {each(2, "row")})).why_not ==
