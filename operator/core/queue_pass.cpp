@@ -259,6 +259,7 @@ void QueuePass::grow_into_beyond(const WaitingGang& gang, int queue, int placed)
   if (gang.wish.is_beyond || lacking <= 0) return;
   WaitingGang more = gang;
   more.count = lacking;
+  more.wish.slots.erase(more.wish.slots.begin(), more.wish.slots.begin() + placed);
   (void)take_beyond(more, queue, lacking);
 }
 
