@@ -10,6 +10,15 @@ int workers_together(const api::TrainingJob& job) {
   return api::workers_together(processes_of_copy(job), std::max(1, job.spec.worker.processes));
 }
 
+bool are_whole_copies(const std::vector<int>& slots, int together) {
+  const auto step = static_cast<std::size_t>(together);
+  bool are_whole = slots.size() % step == 0;
+  for (std::size_t i = 0; are_whole && i < slots.size(); i += step) {
+    are_whole = slots[i] % together == 0 && slots[i + step - 1] == slots[i] + together - 1;
+  }
+  return are_whole;
+}
+
 std::vector<int> waiting_for_their_copy(const api::TrainingJob& job,
                                         const std::vector<int>& running) {
   if (workers_together(job) == 1) return {};

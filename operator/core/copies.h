@@ -15,6 +15,10 @@ int processes_of_copy(const api::TrainingJob& job);
 /// As api::workers_together.
 int workers_together(const api::TrainingJob& job);
 
+/// Whether none of the copies, or other groups of so many slots that follow each other, that these
+/// have is in others, too; `slots` ascend.
+bool are_whole_copies(const std::vector<int>& slots, int together);
+
 /// Of the slots `running`, ascending, those with a process that has to wait because another of its
 /// copy does not run.
 std::vector<int> waiting_for_their_copy(const api::TrainingJob& job,

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "operator/core/copies.h"
 #include "operator/core/mesh_order.h"
 #include "operator/core/node_terms.h"
 #include "operator/core/placement.h"
 #include "operator/core/placement_groups.h"
+#include "operator/core/placement_words.h"
 #include "operator/core/slot_groups.h"
 #include "operator/core/text.h"
 #include "operator/core/topology_sources.h"
@@ -117,12 +120,15 @@ std::string taint_text(const WaitingGang& gang, const Inventory& inventory, int 
   return head_of(taint_against(inventory.node(node), gang)->key, kMaxTaintBytes);
 }
 
+std::string needs_text(const WaitingGang& gang, int workers) {
+  return "needs " + std::to_string(workers) + " x " + resources_text(gang.per_worker);
+}
+
 std::string why_not(const WaitingGang& gang, const Inventory& inventory, const Offers& offers) {
   const auto& candidates = offers.candidates;
   const auto& refused = offers.refused;
-  const bool only_min = gang.min < gang.count;
-  std::string text = "needs " + std::to_string(gang.min) + " x " + resources_text(gang.per_worker);
-  if (only_min) text += " at least (" + std::to_string(gang.count) + " wished for)";
+  std::string text = needs_text(gang, gang.min);
+  if (gang.min < gang.count) text += " at least (" + std::to_string(gang.count) + " wished for)";
   text += "; room for " + std::to_string(offers.total);
   std::size_t shown = 0;
   for (const auto& candidate : candidates) {
@@ -303,23 +309,29 @@ PlacementVerdict place_with_first(const WaitingGang& gang, Rooms& rooms, Placeme
   return verdict;
 }
 
-/// The gang's nodes by slot, each of these groups within its place. Slot 0 is where the volume of
-/// its checkpoint can be mounted: the group that stands there comes first, and within it that node.
-std::vector<int> nodes_by_group(const WaitingGang& gang, const std::vector<SlotGroups>& groups,
-                                std::vector<int> nodes, const Topology& topology) {
-  const int slots = static_cast<int>(nodes.size());
+/// Of nodes group by group: slot 0 is where the volume of its checkpoint can be mounted, so the
+/// group that stands there comes first, and within it that node. One of them at least reaches it.
+void put_first(const WaitingGang& gang, const std::vector<GroupWish>& groups,
+               const Topology& topology, std::vector<int>& nodes) {
   const auto reaches = [&](int node) {
     return gang.volumes.first_slot.allows(topology.nodes[as_index(node)]);
   };
   auto first = std::find_if(nodes.begin(), nodes.end(), reaches) - nodes.begin();
   for (std::size_t i = groups.size(); i-- > 0;) {
-    const std::ptrdiff_t size = groups[i].size(slots);
+    const std::ptrdiff_t size = groups[i].size;
     const std::ptrdiff_t begin = first - first % size;
     if (begin == 0) continue;
     std::swap_ranges(nodes.begin(), nodes.begin() + size, nodes.begin() + begin);
     first -= begin;
   }
-  if (first > 0) std::iter_swap(nodes.begin(), nodes.begin() + first);
+  std::iter_swap(nodes.begin(), nodes.begin() + first);
+}
+
+/// The gang's nodes by slot, each of these groups within its place.
+std::vector<int> nodes_by_group(const WaitingGang& gang, const std::vector<SlotGroups>& groups,
+                                std::vector<int> nodes, const Topology& topology) {
+  const int slots = static_cast<int>(nodes.size());
+  put_first(gang, group_wishes(groups, slots), topology, nodes);
   const std::vector<int> order = slots_by_group(groups, slots);
   std::vector<int> by_slot(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) by_slot[as_index(order[i])] = nodes[i];
@@ -382,9 +394,9 @@ std::vector<int> numbers_of(const std::vector<std::string>& nodes, const Invento
 
 void tell_groups(const WaitingGang& gang, const Inventory& inventory, GangPlacement& placed) {
   if (gang.groups.empty()) return;
-  const std::string text =
-      groups_text(gang.groups, inventory.topology(), numbers_of(placed.node_of_slot, inventory));
-  placed.why += (placed.why.empty() ? "" : "; ") + text;
+  const std::vector<int> nodes = numbers_of(placed.node_of_slot, inventory);
+  placed.why +=
+      (placed.why.empty() ? "" : "; ") + groups_text(gang.groups, inventory.topology(), nodes);
 }
 
 /// As many workers as fit, up to the wish and down to the least, along the tree; none on nodes that
@@ -398,8 +410,7 @@ GangVerdict place_along_tree(const WaitingGang& gang, Rooms& rooms,
   wish.pods = gang.min;
   PlacementVerdict best = place_with_first(gang, rooms, wish, closed);
   if (!best.placement) {
-    return {std::nullopt, "needs " + std::to_string(gang.min) + " x " +
-                              resources_text(gang.per_worker) + ": " + best.why_not +
+    return {std::nullopt, needs_text(gang, gang.min) + ": " + best.why_not +
                               about_new_nodes(gang, rooms.inventory())};
   }
   // What fits falls with the number, so halving finds the most; mostly all fit.
@@ -437,11 +448,12 @@ struct WholeNodes {
   std::int64_t room = 0;     ///< on the others it has no more, whoever may stand there
 };
 
-WholeNodes whole_nodes(const WaitingGang& gang, const Rooms& rooms, const NodeCaps& caps) {
-  const std::vector<std::int64_t> fits = rooms.fits(gang.per_worker);
+WholeNodes whole_nodes(const api::Resources& per_worker, int count, const Rooms& rooms,
+                       const NodeCaps& caps) {
+  const std::vector<std::int64_t> fits = rooms.fits(per_worker);
   WholeNodes whole{std::vector<bool>(caps.size(), false)};
   for (std::size_t i = 0; i < caps.size(); ++i) {
-    if (caps[i] < std::min<std::int64_t>(fits[i], gang.count)) {
+    if (caps[i] < std::min<std::int64_t>(fits[i], count)) {
       whole.closed[i] = true;
     } else {
       whole.room += fits[i];
@@ -450,9 +462,11 @@ WholeNodes whole_nodes(const WaitingGang& gang, const Rooms& rooms, const NodeCa
   return whole;
 }
 
-bool requires_groups(const WaitingGang& gang) {
-  return std::any_of(gang.groups.begin(), gang.groups.end(),
-                     [](const SlotGroups& one) { return one.is_required; });
+/// nullptr: none of its groups must be whole.
+const SlotGroups* required_groups(const WaitingGang& gang) {
+  const auto found = std::find_if(gang.groups.begin(), gang.groups.end(),
+                                  [](const SlotGroups& one) { return one.is_required; });
+  return found == gang.groups.end() ? nullptr : &*found;
 }
 
 /// Of a gang that asks for topology, where anything is known of it, the verdict; of one that does
@@ -465,10 +479,10 @@ std::optional<GangVerdict> place_by_topology(const WaitingGang& gang, Rooms& roo
   const bool asks = is_known || has_groups || (prefers && rooms.knows("host"));
   const bool is_free = gang.required_level.empty() && !prefers && gang.count > 1;
   if (!asks && !(is_free && rooms.knows_network())) return std::nullopt;
-  const bool must = !gang.required_level.empty() || requires_groups(gang);
+  const bool must = !gang.required_level.empty() || required_groups(gang) != nullptr;
   const bool is_final = asks && (caps == nullptr || must);
   WholeNodes whole;
-  if (caps != nullptr) whole = whole_nodes(gang, rooms, *caps);
+  if (caps != nullptr) whole = whole_nodes(gang.per_worker, gang.count, rooms, *caps);
   // Where room is kept on most nodes there is mostly nothing to look for.
   if (caps != nullptr && !is_final && whole.room < gang.min) return std::nullopt;
   GangVerdict verdict = place_along_tree(gang, rooms, whole.closed);
@@ -588,19 +602,26 @@ class GroupJoin {
       : gang_(gang),
         rooms_(rooms),
         inventory_(rooms.inventory()),
-        topology_(inventory_.topology()) {
+        topology_(inventory_.topology()),
+        all_{"spec.topology.required", "gang", gang.required_level, true, INT_MAX} {
     if (caps != nullptr) caps_ = *caps;
     for (const auto& [slot, name] : gang.stands) {
       if (const int node = inventory_.index_of(name); node >= 0) nodes_.emplace(slot, node);
     }
     for (const SlotGroups& one : gang.groups) {
-      if (one.is_required) required_.push_back(one);
       if (one.is_required || LevelPlaces(topology_, one.level).is_known()) groups_.push_back(one);
     }
   }
 
   GangVerdict run() {
     const std::vector<int>& slots = gang_.wish.slots;
+    const Room& room = inventory_.room(shape_of(gang_));
+    if (room.in_domain[0] < gang_.min) {
+      PlacementWish least;
+      least.pods = gang_.min;
+      return {std::nullopt,
+              needs_text(gang_, gang_.min) + ": " + why_not_here(topology_, room, least)};
+    }
     const std::uint64_t before = inventory_.version();
     std::size_t placed = 0;
     while (placed < slots.size() && (nodes_.contains(slots[placed]) || place_unit(slots[placed]))) {
@@ -642,22 +663,58 @@ class GroupJoin {
     return is_domain ? topology_.domains[as_index(place)].nodes : 1;
   }
 
-  /// With those of its group that have no place either.
+  /// With all groups that can be kept, or else without the larger ones that need not be.
   bool place_unit(int slot) {
-    if (place_unit(slot, groups_)) return true;
-    return required_.size() < groups_.size() && place_unit(slot, required_);
+    std::vector<SlotGroups> groups = groups_;
+    while (!place_unit(slot, groups)) {
+      const auto last = std::find_if(groups.rbegin(), groups.rend(),
+                                     [](const SlotGroups& one) { return !one.is_required; });
+      if (last == groups.rend()) return false;
+      groups.erase(std::next(last).base());
+    }
+    return true;
+  }
+
+  /// With those of its group that have no place either.
+  std::vector<int> unit_of(int slot, const SlotGroups& groups) const {
+    std::vector<int> unit;
+    for (const int one : gang_.wish.slots) {
+      const bool is_with = groups.group_of(one) == groups.group_of(slot);
+      if (is_with && !nodes_.contains(one)) unit.push_back(one);
+    }
+    return unit;
+  }
+
+  /// The slot stands with those of its groups, and of the gang, that stand: in the narrowest of
+  /// their places. Which that is; nullptr: anywhere.
+  const SlotGroups* limit(PlacementWish& wish, int slot,
+                          const std::vector<SlotGroups>& groups) const {
+    const SlotGroups* beside = nullptr;
+    const auto narrow = [&](const SlotGroups& one) {
+      const int node = one.level.empty() ? -1 : node_beside(one, slot);
+      if (node < 0) return;
+      const int place = LevelPlaces(topology_, one.level).of(node);
+      if (beside != nullptr && nodes_in(place) >= nodes_in(wish.place)) return;
+      beside = &one;
+      wish.place = place;
+      wish.near = node;
+    };
+    std::for_each(groups.begin(), groups.end(), narrow);
+    narrow(all_);
+    if (nodes_.empty()) wish.required = gang_.required_level;
+    if (beside == nullptr && !nodes_.empty()) wish.near = nodes_.begin()->second;
+    return beside;
   }
 
   bool place_unit(int slot, const std::vector<SlotGroups>& groups) {
     std::size_t empty = 0;  // so many kinds of groups have nobody who stands with it
-    int beside = -1;
-    while (empty < groups.size() && (beside = node_beside(groups[empty], slot)) < 0) ++empty;
-    std::vector<int> unit;
-    for (const int one : gang_.wish.slots) {
-      const bool is_with =
-          empty > 0 && groups[empty - 1].group_of(one) == groups[empty - 1].group_of(slot);
-      if ((one == slot || is_with) && !nodes_.contains(one)) unit.push_back(one);
+    while (empty < groups.size() && node_beside(groups[empty], slot) < 0) ++empty;
+    std::vector<int> unit = empty > 0 ? unit_of(slot, groups[empty - 1]) : std::vector{slot};
+    // Where some of them come later, smaller groups come one by one.
+    while (empty > 1 && !are_whole_copies(unit, groups[empty - 2].each)) {
+      unit = unit_of(slot, groups[--empty - 1]);
     }
+    const bool has_first = unit.front() == 0;
     PlacementWish wish;
     wish.pods = static_cast<int>(unit.size());
     wish.work = work_of(gang_.step, wish.pods, topology_.host);
@@ -665,32 +722,20 @@ class GroupJoin {
     wish.groups.resize(empty);
     for (GroupWish& one : wish.groups) one.is_required = true;
     if (empty > 0) wish.groups.back().size = wish.pods;
-    if (unit.front() == 0) wish.first = first_nodes(gang_, inventory_);
-    const int any = beside >= 0 ? beside : nodes_.empty() ? -1 : nodes_.begin()->second;
-    if (beside >= 0) wish.place = LevelPlaces(topology_, groups[empty].level).of(beside);
-    if (any >= 0 && !gang_.required_level.empty()) {
-      const int place = LevelPlaces(topology_, gang_.required_level).of(any);
-      if (nodes_in(place) < nodes_in(wish.place)) wish.place = place;
-    }
-    if (any < 0) wish.required = gang_.required_level;
-    wish.near = any;
+    if (has_first) wish.first = first_nodes(gang_, inventory_);
+    const SlotGroups* beside = limit(wish, slot, groups);
     PodShape shape = shape_of(gang_);
     if (caps_) {
-      WaitingGang capped = gang_;
-      capped.count = wish.pods;
-      shape.closed_nodes = whole_nodes(capped, rooms_, *caps_).closed;
+      shape.closed_nodes = whole_nodes(gang_.per_worker, wish.pods, rooms_, *caps_).closed;
     }
     const PlacementVerdict verdict =
         place_groups(topology_, inventory_.room(shape), wish, rooms_.traffic());
-    if (!verdict.placement) {
-      why_not_ = "needs " + std::to_string(wish.pods) + " x " + resources_text(gang_.per_worker);
-      why_not_ += beside < 0 ? ": " + verdict.why_not
-                             : " beside the others of its " + groups[empty].of + ", within one " +
-                                   groups[empty].level + " (" + groups[empty].field +
-                                   "), and there is no room now";
+    if (!verdict.placement || (has_first && !reaches_first(gang_, topology_, *verdict.placement))) {
+      why_not_ = why_no_unit(wish, beside, verdict);
       return false;
     }
-    const std::vector<int> nodes = verdict.placement->nodes();
+    std::vector<int> nodes = verdict.placement->nodes();
+    if (has_first) put_first(gang_, wish.groups, topology_, nodes);
     for (std::size_t i = 0; i < unit.size(); ++i) {
       nodes_[unit[i]] = nodes[i];
       if (caps_) --(*caps_)[as_index(nodes[i])];
@@ -699,13 +744,24 @@ class GroupJoin {
     return true;
   }
 
+  std::string why_no_unit(const PlacementWish& wish, const SlotGroups* beside,
+                          const PlacementVerdict& verdict) const {
+    const std::string needs = needs_text(gang_, wish.pods);
+    if (beside != nullptr) {
+      return needs + " beside the others of its " + beside->of + ", within one " + beside->level +
+             " (" + beside->field + "), and there is no room now";
+    }
+    return wish.first.empty() ? needs + ": " + verdict.why_not : why_no_first(gang_);
+  }
+
   const WaitingGang& gang_;
   Rooms& rooms_;
   Inventory& inventory_;
   const Topology& topology_;
   std::optional<NodeCaps> caps_;
-  std::vector<SlotGroups> groups_, required_;  ///< all that can be kept, and those that must
-  std::map<int, int> nodes_;  ///< by slot, of those that stand and those that have a place
+  const SlotGroups all_;
+  std::vector<SlotGroups> groups_;  ///< that can be kept
+  std::map<int, int> nodes_;        ///< by slot, of those that stand and those that have a place
   std::string why_not_;
 };
 
@@ -714,10 +770,8 @@ GangVerdict place_as_asked(const WaitingGang& gang, Rooms& rooms, const NodeCaps
   const bool together =
       !gang.required_level.empty() && (gang.count > 1 || !gang.wish.beside.empty());
   if (gang.unplaced && together) return {std::nullopt, why_not_together(gang, rooms, 0)};
-  if (gang.unplaced && requires_groups(gang)) {
-    return {std::nullopt, gang.groups.front().field +
-                              " needs scheduling: Placed, because where pods go is not known "
-                              "otherwise; use preferred, or leave it out"};
+  if (const SlotGroups* required = required_groups(gang); gang.unplaced && required != nullptr) {
+    return {std::nullopt, required->field + " needs scheduling: Placed, to know where pods go"};
   }
   if (gang.unplaced) {
     return {GangPlacement{std::vector<std::string>(static_cast<std::size_t>(gang.count))}, ""};

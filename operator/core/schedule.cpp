@@ -147,16 +147,6 @@ std::optional<seconds> ends_within(const api::TrainingJob& job) {
          std::max(seconds(0), grace_of(job) - kUsualGrace);
 }
 
-/// Whether none of the copies that these have is in others, too; `slots` ascend.
-bool are_whole_copies(const std::vector<int>& slots, int together) {
-  const auto step = static_cast<std::size_t>(together);
-  bool are_whole = slots.size() % step == 0;
-  for (std::size_t i = 0; are_whole && i < slots.size(); i += step) {
-    are_whole = slots[i] % together == 0 && slots[i + step - 1] == slots[i] + together - 1;
-  }
-  return are_whole;
-}
-
 /// By slot the nodes of those that stay while others join them.
 std::map<int, std::string> standing(const api::TrainingJob& job, const PlaceWish& wish) {
   std::map<int, std::string> nodes;

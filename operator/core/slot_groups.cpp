@@ -95,7 +95,7 @@ std::string groups_text(const std::vector<SlotGroups>& groups, const Topology& t
       text += why_unknown_level(topology, one.field, one.level);
     } else {
       text += std::to_string(found.whole) + " of " + all + " " + one.of + "s are within one " +
-              one.level + ", and there is no room for all of them so (" + one.field + ")";
+              one.level + " (" + one.field + ")";
     }
   }
   return text;

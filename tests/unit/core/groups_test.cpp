@@ -146,8 +146,7 @@ TEST_CASE("groups that are preferred are kept where there is room, and else it i
   REQUIRE(split.placement);
   CHECK(split.placement->node_of_slot == Names{"n0", "n0", "n1", "n2", "n2", "n3"});
   CHECK(says(split.placement->why,
-             "2 of 3 Tensor groups are within one rack, and there is no room for all of them so "
-             "(spec.topology.groups[0].preferred)"));
+             "2 of 3 Tensor groups are within one rack (spec.topology.groups[0].preferred)"));
   gang.groups = {pairs("row", false)};
   CHECK(says(cluster.verdict().placement->why, "spec.topology.groups[0].preferred is row, and no"));
   gang.groups = {pairs("row")};
@@ -160,6 +159,10 @@ TEST_CASE("where pods go without Muster groups cannot be required") {
   gang.unplaced = true;
   CHECK(cluster.verdict().why_not.starts_with(
       "spec.topology.groups[0].required needs scheduling: Placed"));
+  // The one that has to go is named.
+  gang.groups = {pairs("rack", false), pairs("rack")};
+  gang.groups[1].field = "spec.topology.groups[1].required";
+  CHECK(cluster.verdict().why_not.starts_with("spec.topology.groups[1].required needs"));
   gang.groups = {pairs("rack", false)};
   CHECK(cluster.places() == Names(4, ""));
 }
@@ -208,6 +211,55 @@ TEST_CASE("slot 0 is in the group that stands where its volume is") {
   CHECK(says(cluster.verdict().why_not, "volume of its checkpoint (n3)"));
 }
 
+TEST_CASE("a preferred host without slot 0's volume does not take groups apart") {
+  GroupCluster cluster({4, 1, 2, 1, 0, 0, 0, 0});
+  WaitingGang& gang = cluster.add(4, {pairs("rack")});
+  gang.preferred_level = "host";
+  CHECK(cluster.places() == Names(4, "n0"));
+  gang.volumes.first_slot = NodeLimit::Names{"n3"};
+  CHECK(cluster.places() == Names{"n3", "n2", "n0", "n0"});
+}
+
+TEST_CASE("slot 0 that joins with its group is where its volume is") {
+  GroupCluster cluster({1, 1, 2, 1, 0, 0, 0, 0});
+  WaitingGang& gang = cluster.add(2, {pairs("rack")});
+  gang.wish = {{0, 1}, {"n2"}, false};
+  gang.stands = {{2, "n2"}, {3, "n2"}};
+  gang.volumes.first_slot = NodeLimit::Names{"n1"};
+  CHECK(cluster.places() == Names{"n1", "n0"});
+  cluster.nodes[1].ready = false;
+  CHECK(says(cluster.verdict().why_not, "volume of its checkpoint (n1)"));
+}
+
+TEST_CASE("who joins stands in the narrowest of its groups' places, whichever kind that is of") {
+  GroupCluster cluster({2, 2, 0, 0, 0, 0, 0, 0});
+  WaitingGang& gang = cluster.add(1, {pairs("block"), pairs("rack")});
+  gang.groups[1].each = 4;
+  gang.wish = {{0}, {"n2"}, false};
+  gang.stands = {{1, "n2"}, {2, "n2"}, {3, "n2"}};
+  CHECK(cluster.places().empty());
+  cluster.nodes[3].allocatable["cpu"] = 1000;
+  CHECK(cluster.places() == Names{"n3"});
+}
+
+TEST_CASE("of a copy that joins the smaller groups are kept where the larger need not be") {
+  GroupCluster cluster({0, 0, 1, 0, 2, 0, 0, 0, 2, 0, 0, 0});
+  WaitingGang& gang = cluster.add(4, {pairs("rack", false), pairs("block", false)});
+  gang.groups[1].each = 4;
+  gang.wish = {{4, 5, 6, 7}, {"n0"}, false};
+  gang.stands = {{0, "n0"}, {1, "n0"}, {2, "n0"}, {3, "n0"}};
+  CHECK(cluster.places() == Names{"n4", "n4", "n8", "n8"});
+}
+
+TEST_CASE("where one of a copy comes later, the pairs of the others are whole") {
+  GroupCluster cluster({0, 0, 0, 0, 2, 0, 2, 0});
+  WaitingGang& gang = cluster.add(3, {pairs("rack"), pairs("block")});
+  gang.groups[1].each = 4;
+  gang.wish = {{4, 6, 7}, {"n0"}, false};
+  gang.stands = {{0, "n0"}, {1, "n0"}, {2, "n0"}, {3, "n0"}};
+  CHECK(cluster.places() == Names{"n4", "n6", "n6"});
+}
+
 TEST_CASE("a lost worker's place is taken beside the others of its group, or waited for") {
   GroupCluster cluster({1, 1, 2, 1, 0, 0, 0, 0});
   WaitingGang& gang = cluster.add(1, {pairs("rack")});
@@ -224,7 +276,8 @@ TEST_CASE("a lost worker's place is taken beside the others of its group, or wai
   CHECK(cluster.places() == Names{"n3"});
   // The gang's own level holds for those, too.
   gang.required_level = "rack";
-  CHECK(cluster.places().empty());
+  CHECK(says(cluster.verdict().why_not,
+             "the others of its gang, within one rack (spec.topology.required)"));
 }
 
 TEST_CASE("workers of one stage join the others of it, each in its own rack") {
