@@ -281,9 +281,9 @@ TEST_CASE("of groups that are preferred the larger ones are given up first") {
 TEST_CASE("of many nodes with a volume those with most room around them are tried") {
   std::vector<GroupHost> hosts;
   for (int i = 10; i < 40; ++i) hosts.push_back({"b0", "r" + std::to_string(i), 2});
-  hosts.back().room = 6;
+  hosts[28].room = hosts[29].room = 6;
   const GroupWorld world(hosts);
-  PlacementWish wish = wish_of(8, {each(2, "rack")});
+  PlacementWish wish = wish_of(12, {each(2, "rack")});
   wish.first.assign(hosts.size(), true);
   const auto verdict = placed(world, wish);
   REQUIRE(verdict.placement);
