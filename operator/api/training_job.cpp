@@ -39,7 +39,7 @@ void read_topology(JsonReader& in, TrainingJobSpec& out) {
               [&](const Json& item, const std::string& path) -> Status {
                 TopologyGroup& group = out.topology_groups.emplace_back();
                 MUSTER_RETURN_IF_ERROR(read_topology_group(item, path, group));
-                return add_unique(seen, group.of, topology.path_of("groups"), "group");
+                return add_unique(seen, group.of, path, "group");
               });
     topology.no_other_fields();
     const bool has_groups = topology.has("groups");

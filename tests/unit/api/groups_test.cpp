@@ -83,7 +83,7 @@ TEST_CASE("groups that cannot be kept beside each other are refused") {
               field, "must not have both Pipeline and Data"));
   CHECK(names(refusal(with_groups(R"([{"of": "Data", "required": "a"},
                                       {"of": "Data", "preferred": "b"}])")),
-              field, "stands twice"));
+              field + "[1]", "stands twice"));
   CHECK(names(refusal(with_groups("[]")), field, "at least one group"));
   CHECK(names(refusal(with_groups(R"([{"of": "Data"}])")), field + "[0]", "exactly one of"));
   CHECK(names(refusal(with_groups(R"([{"required": "a"}])")), field + "[0].of", "is required"));
