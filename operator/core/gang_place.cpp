@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "operator/core/copies.h"
+#include "operator/core/large_workers.h"
 #include "operator/core/mesh_order.h"
 #include "operator/core/node_terms.h"
 #include "operator/core/placement.h"
@@ -952,35 +953,6 @@ std::optional<GangVerdict> place_again(const WaitingGang& gang, Rooms& rooms,
   return place_where_it_stood(gang, rooms, caps);
 }
 
-/// Where they have room for that, as many workers on each of the nodes that the gang was given:
-/// all workers have one size, and so each node can have one alone. None of them stands further
-/// from another than before.
-void even_out(const WaitingGang& gang, GangPlacement& placed, Rooms& rooms, const NodeCaps* caps) {
-  const std::vector<std::string> before = placed.node_of_slot;
-  std::vector<std::string> hosts = before;
-  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  // In an order by what slots send to each other a node comes again.
-  const bool are_apart = std::set<std::string>(hosts.begin(), hosts.end()).size() == hosts.size();
-  if (hosts.empty() || !are_apart || before.size() % hosts.size() != 0) return;
-  const std::size_t each = before.size() / hosts.size();
-  if (each % as_index(gang.together) != 0) return;
-  std::vector<std::string> even;
-  for (const std::string& host : hosts) even.insert(even.end(), each, host);
-  if (even == before) return;
-  rooms.give_back(placed, gang.per_worker);
-  const Room& room = rooms.inventory().room(shape_of(gang));
-  const bool do_fit = std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
-    const int node = rooms.inventory().index_of(host);
-    const auto wanted = static_cast<std::int64_t>(each);
-    return node >= 0 && room.on_node[as_index(node)] >= wanted &&
-           (caps == nullptr || (*caps)[as_index(node)] >= wanted);
-  });
-  if (do_fit) placed.node_of_slot = std::move(even);
-  for (const std::string& node : placed.node_of_slot) rooms.take(node, gang.per_worker);
-  std::vector<std::string>& domains = placed.domain_of_slot;
-  if (!domains.empty()) domains = rooms.domains_of(placed.node_of_slot);
-}
-
 }  // namespace
 
 GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
@@ -990,8 +962,8 @@ GangVerdict place(const WaitingGang& gang, Rooms& rooms, const NodeCaps* caps) {
   GangVerdict verdict = place_anew(gang, rooms, caps);
   if (!verdict.placement) {
     rooms.keep_refusal(gang, caps, verdict);
-  } else if (gang.largest > 1) {
-    even_out(gang, *verdict.placement, rooms, caps);
+  } else if (gang.largest > 1 && gang.groups.empty()) {
+    place_large(gang, *verdict.placement, rooms, caps, place_anew);
   }
   return verdict;
 }

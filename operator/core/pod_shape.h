@@ -1,7 +1,7 @@
 // How large the workers of a gang become whose shape is free (spec.worker.shape): as many of one
 // node as can be are one worker, with the processes and resources of all of them. Where the gang
-// stands, and with how much quota, is decided before, for workers as spec.worker says: what these
-// take of a node and a queue, what is taken together takes too, or less of it.
+// stands is decided before (large_workers), and quota and room are counted in workers as
+// spec.worker says: what these take, what is taken together takes too, or less of it.
 #pragma once
 
 #include "operator/api/training_job.h"

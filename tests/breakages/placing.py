@@ -17,6 +17,7 @@ KEPT = "operator/core/kept_inventory.cpp"
 ROOMS = "operator/core/rooms.cpp"
 SEATS = "operator/core/pcie_seats.cpp"
 GANG_PLACE = "operator/core/gang_place.cpp"
+LARGE = "operator/core/large_workers.cpp"
 GROUPS = "operator/core/placement_groups.cpp"
 TRAFFIC = "operator/core/traffic.cpp"
 SOURCES = "operator/core/topology_sources.cpp"
@@ -505,10 +506,17 @@ BREAKAGES = [
              "  scale(worker.resources.memory_bytes);\n", "", "test_api"),
     Breakage("workers on several nodes become one", "operator/core/pod_shape.cpp",
              "nodes[slot].empty() || nodes[slot] != nodes[slot - slot % size]", "nodes[slot].empty()", "test_core"),
-    Breakage("a node is given more than it has room for, so that all have as many", GANG_PLACE,
-             "room.on_node[as_index(node)] >= wanted &&", "room.on_node[as_index(node)] > 0 &&", "test_core"),
-    Breakage("nodes with room for as many are given as they come", GANG_PLACE,
-             "  if (do_fit) placed.node_of_slot", "  if (do_fit && even.empty()) placed.node_of_slot", "test_core"),
+    Breakage("for large workers a node is given more pods than it takes", LARGE,
+             "needs, one.second) >= one.second;", "needs, one.second) >= 0;", "test_core"),
+    Breakage("hosts are chosen for small workers, however large they become", GANG_PLACE,
+             "gang.largest > 1 && gang.groups.empty()", "gang.largest > 4096 && gang.groups.empty()", "test_core"),
+    Breakage("for large workers a gang goes wherever these have room", LARGE,
+             "if (!large || apartness_of(*large, gang, rooms.inventory()) > least) continue;",
+             "if (!large || least < Apartness()) continue;", "test_core"),
+    Breakage("for large workers a gang goes to more racks", LARGE,
+             "topology.domains[as_index(around)].height, leaves.size()};", "topology.domains[as_index(around)].height, 1};", "test_core"),
+    Breakage("the next gang has the room that large workers were given", LARGE,
+             "  for (const std::string& node : placed.node_of_slot) rooms.take(node, gang.per_worker);\n", "", "test_core"),
     Breakage("workers become one whose node nobody knows", "operator/core/pod_shape.cpp",
              "nodes[slot].empty() || nodes[slot] !=", "nodes[slot] !=", "test_core"),
     Breakage("a gang that starts again keeps the size of its workers for ever", "operator/core/schedule.cpp",

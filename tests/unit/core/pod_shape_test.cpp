@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -27,21 +29,47 @@ api::TrainingJob free_job(int workers) {
   return job;
 }
 
+api::Node node_with(std::string name, int processors) {
+  api::Node node;
+  node.meta.name = std::move(name);
+  node.ready = true;
+  node.allocatable = {{"cpu", processors * 1000}, {"memory", std::int64_t{1} << 40}};
+  return node;
+}
+
+GangPlacement placed_on(const WaitingGang& gang, const std::vector<api::Node>& nodes) {
+  ClusterSnapshot cluster;
+  for (const api::Node& node : nodes) cluster.nodes.push_back(&node);
+  cluster.gangs = {gang};
+  const GangVerdict verdict = schedule(cluster).verdicts.begin()->second;
+  REQUIRE_MESSAGE(verdict.placement, verdict.why_not);
+  return *verdict.placement;
+}
+
 /// Placed on nodes a, b, ... with so many processors.
 GangPlacement placed(const api::TrainingJob& job, const std::vector<int>& processors) {
   std::vector<api::Node> nodes;
   for (const int count : processors) {
-    api::Node& node = nodes.emplace_back();
-    node.meta.name = std::string(1, static_cast<char>('a' + nodes.size() - 1));
-    node.ready = true;
-    node.allocatable = {{"cpu", count * 1000}, {"memory", std::int64_t{1} << 40}};
+    nodes.push_back(node_with(std::string(1, static_cast<char>('a' + nodes.size())), count));
   }
-  ClusterSnapshot cluster;
-  for (const api::Node& node : nodes) cluster.nodes.push_back(&node);
-  cluster.gangs = {gang_of(job)};
-  const GangVerdict verdict = schedule(cluster).verdicts.begin()->second;
-  REQUIRE_MESSAGE(verdict.placement, verdict.why_not);
-  return *verdict.placement;
+  return placed_on(gang_of(job), nodes);
+}
+
+/// r0n0, r0n1, ..., with so many processors, by rack.
+std::vector<api::Node> racks_of(const std::vector<std::vector<int>>& racks) {
+  std::vector<api::Node> nodes;
+  for (std::size_t rack = 0; rack < racks.size(); ++rack) {
+    const std::string name = "r" + std::to_string(rack);
+    for (std::size_t i = 0; i < racks[rack].size(); ++i) {
+      nodes.push_back(node_with(name + "n" + std::to_string(i), racks[rack][i]));
+      nodes.back().meta.labels = {{"cloud.google.com/gce-topology-block", name}};
+    }
+  }
+  return nodes;
+}
+
+std::set<std::string> names_in(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
 }
 
 }  // namespace
@@ -60,14 +88,79 @@ TEST_CASE("a gang whose shape is free has one worker on each of its nodes") {
   CHECK(placed(fixed, {8, 8, 8}).worker_size == 1);
 }
 
-TEST_CASE("all workers are of one size, the largest that divides what each node was given") {
+TEST_CASE("all workers are of one size, the largest of which there is room for all") {
   const GangPlacement three = placed(free_job(12), {8, 4});
   CHECK(three.node_of_slot == SlotNodes{"a", "a", "b"});
   CHECK(three.worker_size == 4);
   const GangPlacement nine = placed(free_job(9), {8, 8});
-  CHECK(nine.node_of_slot.size() == 9);
-  CHECK(nine.worker_size == 1);
-  CHECK(nine.why.find("shape") == std::string::npos);
+  CHECK(nine.node_of_slot == SlotNodes{"a", "a", "b"});
+  CHECK(nine.worker_size == 3);
+  const GangPlacement none = placed(free_job(9), {8, 1});
+  CHECK(none.node_of_slot.size() == 9);
+  CHECK(none.worker_size == 1);
+  CHECK(none.why.find("shape") == std::string::npos);
+  const GangPlacement sevens = placed(free_job(16), {7, 7, 7});
+  CHECK(sevens.node_of_slot == SlotNodes{"a", "a", "a", "b", "b", "b", "c", "c"});
+  CHECK(sevens.worker_size == 2);
+}
+
+TEST_CASE("in a rack as few nodes are taken as hold large workers, however short the exchange") {
+  const std::vector<int> eights(10, 8), fours(10, 4);
+  api::TrainingJob fixed = free_job(16);
+  fixed.spec.worker.shape = "Fixed";
+  // Where each sends for itself, more cards are better.
+  CHECK(names_in(placed_on(gang_of(fixed), racks_of({eights, eights})).node_of_slot).size() > 2);
+
+  const GangPlacement two = placed_on(gang_of(free_job(16)), racks_of({eights, eights}));
+  CHECK(two.worker_size == 8);
+  CHECK(names_in(two.node_of_slot).size() == 2);
+  CHECK(names_in(two.domain_of_slot).size() == 1);
+  CHECK(two.domain_of_slot.size() == 2);
+
+  const GangPlacement four = placed_on(gang_of(free_job(16)), racks_of({fours, fours}));
+  CHECK(four.worker_size == 4);
+  CHECK(names_in(four.node_of_slot).size() == 4);
+  CHECK(names_in(four.domain_of_slot).size() == 1);
+}
+
+TEST_CASE("no gang stands further apart for the sake of large workers") {
+  SUBCASE("on two racks where small ones have room in one") {
+    const auto nodes = racks_of({{8, 2, 2, 2, 2, 2, 2, 2, 2, 2}, {8}});
+    const GangPlacement near = placed_on(gang_of(free_job(16)), nodes);
+    CHECK(near.worker_size == 2);
+    CHECK(names_in(near.domain_of_slot).size() == 1);
+  }
+  SUBCASE("on more racks than small ones") {
+    const auto nodes = racks_of({{8, 2, 2, 2, 2}, {8, 2, 2, 2, 2}, {8}});
+    const GangPlacement near = placed_on(gang_of(free_job(24)), nodes);
+    CHECK(near.worker_size == 2);
+    CHECK(names_in(near.domain_of_slot).size() == 2);
+  }
+  SUBCASE("within the level that it must keep") {
+    WaitingGang gang = gang_of(free_job(16));
+    gang.required_level = "block";
+    const auto nodes = racks_of({{8, 4, 4}, {8}});
+    CHECK(names_in(placed_on(gang, nodes).domain_of_slot).size() == 1);
+    CHECK(placed_on(gang, nodes).worker_size == 4);
+  }
+}
+
+TEST_CASE("slot 0 of large workers is where its volume is") {
+  WaitingGang gang = gang_of(free_job(16));
+  gang.volumes.first_slot = std::set<std::string>{"r1n3"};
+  const std::vector<int> eights(10, 8);
+  const GangPlacement two = placed_on(gang, racks_of({eights, eights}));
+  CHECK(two.worker_size == 8);
+  CHECK(two.node_of_slot.front() == "r1n3");
+  CHECK(names_in(two.domain_of_slot).size() == 1);
+}
+
+TEST_CASE("large workers are placed for as many pods as they are written as") {
+  std::vector<api::Node> nodes{node_with("a", 8), node_with("b", 8), node_with("c", 8)};
+  nodes[0].allocatable["pods"] = 4;  // one large worker is one pod, and is counted as eight
+  const GangPlacement two = placed_on(gang_of(free_job(16)), nodes);
+  CHECK(two.node_of_slot == SlotNodes{"b", "c"});
+  CHECK(two.worker_size == 8);
 }
 
 TEST_CASE("nodes with room for as many are given as many, so that each has one worker") {
