@@ -252,7 +252,7 @@ class Scarce(FaultTest):
         job.wait_trained_by(2)
         before = job.identities([0, 1])
         job.resize(3)
-        job.wait_said(2, "waiting to join.*look up nowhere.invalid")
+        job.wait_said(None, "waiting to join.*look up nowhere.invalid")
         job.set_slot(2, "ulimit -n 7")
         job.kill(2)
         job.wait_for("it has tried", lambda: re.search(r"[Tt]oo many open files|no descriptor", job.logs()))
