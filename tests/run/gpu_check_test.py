@@ -31,8 +31,8 @@ while [ $# -gt 0 ]; do
 done
 mkdir -p "$output/logs" "$output/checkpoints"
 echo '{TIMES}' > "$output/logs/0.log"
-[ "$gpus" -eq 0 ] || echo "SAYS" >> "$output/logs/0.log"
 [ "$gpus" -eq 0 ] || echo '{USE}' >> "$output/logs/0.log"
+[ "$gpus" -eq 0 ] || echo "SAYS" >> "$output/logs/0.log"
 echo 'RECORD' > "$output/checkpoints/record.jsonl"
 echo '{"seconds": 7.89, "sha256": "MODEL'"OF_GPUS"'"}' > "$output/report.json"
 """.replace("TIMES", TIMES).replace("USE", USE).replace("RECORD", RECORD)
