@@ -1,9 +1,10 @@
 // How far a gang's place is from the best there is. On clusters of up to 14 hosts every placement
 // is listed, and all goals of place_gang are compared; larger ones (40 to 64 hosts) are written to
-// a file with the place that was chosen, for an exact solver (optimality.py). Networks, residents
-// and gangs are random, and the same for a seed.
+// a file with the place that was chosen, for an exact solver (optimality.py), and so are small ones
+// with what is least, to check that one. Networks, residents and gangs are random, and the same for
+// a seed.
 //
-//   optimality_bench [--instances N] [--seed N] [--large N --out FILE]
+//   optimality_bench [--instances N] [--seed N] [--large N | --listed N] [--out FILE]
 // N instances for each network and occupancy in which the gang has a place.
 #include <algorithm>
 #include <array>
@@ -89,6 +90,8 @@ Json json_of(const std::vector<HostShare>& hosts) {
   return list;
 }
 
+Json json_of(const Rank& rank) { return {std::get<0>(rank), std::get<1>(rank), std::get<2>(rank)}; }
+
 /// All that the cost is made of, and what was chosen.
 Json json_of(const PlacementInstance& one, const InstanceGoals& goals, const Placement& placement) {
   const Topology& topology = one.topology;
@@ -129,23 +132,30 @@ Json json_of(const PlacementInstance& one, const InstanceGoals& goals, const Pla
           {"bytes", one.wish.work.gradient_bytes},
           {"compute", one.wish.work.compute_seconds},
           {"hosts", json_of(placement.hosts)},
-          {"rank", {std::get<0>(ours.rank), std::get<1>(ours.rank), std::get<2>(ours.rank)}},
+          {"rank", json_of(ours.rank)},
           {"cost", ours.cost}};
 }
 
-/// One instance a line.
-void write_large(const std::string& path, int instances, std::uint64_t seed) {
+/// One instance a line; those that can be listed with what is least.
+void write_instances(const std::string& path, NetworkSize size, int instances, std::uint64_t seed) {
   std::ofstream file(path);
   for (std::size_t kind = 0; kind < kNetworks.size(); ++kind) {
     for (const double occupancy : kOccupancies) {
       Rng rng(seed + 1000 * kind + static_cast<std::uint64_t>(100 * occupancy));
       for (int written = 0; written < instances;) {
-        const PlacementInstance one = random_instance(kind, occupancy, NetworkSize::kLarge, rng);
+        const PlacementInstance one = random_instance(kind, occupancy, size, rng);
         const auto verdict = one.placed();
         if (!verdict.placement) continue;
-        Json line = json_of(one, InstanceGoals(one), *verdict.placement);
+        const InstanceGoals goals(one);
+        Json line = json_of(one, goals, *verdict.placement);
         line["network"] = kNetworks[kind];
         line["occupancy"] = occupancy;
+        line["seed"] = seed;
+        line["number"] = written;
+        if (size == NetworkSize::kListed) {
+          const Goals least = goals.best().value().goals;
+          line["least"] = {{"rank", json_of(least.rank)}, {"cost", least.cost}};
+        }
         file << dump_json(line) << "\n";
         ++written;
       }
@@ -173,16 +183,18 @@ void measure_small(int instances, std::uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int instances = 1000, large = 0;
+  int instances = 1000, large = 0, listed = 0;
   std::uint64_t seed = 1;
   std::string out;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--instances") == 0) instances = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--large") == 0) large = std::max(0, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--listed") == 0) listed = std::max(0, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--seed") == 0) seed = std::strtoull(argv[i + 1], nullptr, 10);
     if (std::strcmp(argv[i], "--out") == 0) out = argv[i + 1];
   }
   if (instances > 0) measure_small(instances, seed);
-  if (large > 0 && !out.empty()) write_large(out, large, seed);
+  if (!out.empty() && large > 0) write_instances(out, NetworkSize::kLarge, large, seed);
+  if (!out.empty() && listed > 0) write_instances(out, NetworkSize::kListed, listed, seed);
   return 0;
 }
