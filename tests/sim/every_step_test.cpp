@@ -267,12 +267,12 @@ Outcome live(const Life& life, const OneFault& fault) {
 TEST_CASE("whatever goes wrong once, and wherever, what there is in the end is the same") {
   configure_log(LogLevel::kError, {});
   for (const Life& life : lives()) {
-    CAPTURE(life.name);
+    CAPTURE(std::string(life.name));
     const Json expected = live(life, {}).end;
     REQUIRE(live(life, {}).end == expected);
     REQUIRE_FALSE(expected["pods"].empty());
     for (const auto& [fault, name] : kFaults) {
-      CAPTURE(name);
+      CAPTURE(std::string(name));
       int place = 1;
       for (; place < kPlacesMost; ++place) {
         const Outcome outcome = live(life, {fault, place});
@@ -282,7 +282,8 @@ TEST_CASE("whatever goes wrong once, and wherever, what there is in the end is t
       }
       CHECK(place > 6);
       CHECK(place < kPlacesMost);
-      MESSAGE(life.name << ", " << name << ": at " << place - 1 << " places");
+      MESSAGE(std::string(life.name)
+              << ", " << std::string(name) << ": at " << place - 1 << " places");
     }
   }
 }
