@@ -610,7 +610,7 @@ class GroupJoin {
       if (const int node = inventory_.index_of(name); node >= 0) nodes_.emplace(slot, node);
     }
     for (const SlotGroups& one : gang.groups) {
-      if (one.is_required || LevelPlaces(topology_, one.level).is_known()) groups_.push_back(one);
+      if (one.is_required || topology_.knows(one.level)) groups_.push_back(one);
     }
   }
 

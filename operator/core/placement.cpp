@@ -459,23 +459,13 @@ class Search {
     return std::abs(a - b) <= kSame * std::max(a, b) && filling.hosts.size() == best_->hosts.size();
   }
 
-  /// Fills in the cost.
-  Slowdown slowdown_by(Filling& filling) const {
-    filling.cost = filling.time.step_seconds;
-    if (traffic_ == nullptr) return {};
-    const Slowdown slowdown = traffic_->slowdown(
-        model_.crossings(filling.hosts), wish_.work.gradient_bytes / wish_.pods, filling.time);
-    filling.cost *= 1 + slowdown.workers / wish_.pods;
-    return slowdown;
-  }
-
   void consider(Filling& filling, int domain) {
     if (starts_.empty() || starts_.back().domain != domain) starts_.push_back({domain, {}});
     Filling& start = starts_.back().filling;
     if (start.hosts.empty() || filling.time.step_seconds < start.time.step_seconds) start = filling;
     // What it costs others only adds to it.
     if (best_ && filling.time.step_seconds > best_->cost * (1 + kSame)) return;
-    const Slowdown slowdown = slowdown_by(filling);
+    const Slowdown slowdown = judge_cost(filling, model_, wish_, traffic_);
     const bool is_one_of_alike = best_ && is_alike(filling);
     if (is_one_of_alike && compare_lost(filling, *best_) != 0) spares_room_ = true;
     if (best_ && !is_better(filling, *best_)) return;
@@ -518,13 +508,13 @@ class Search {
 
   void polish(const Filling& start, int domain) {
     Filling at = filling_of(start.hosts);
-    slowdown_by(at);
+    judge_cost(at, model_, wish_, traffic_);
     Polisher(topology_, room_, domain).improve(start.hosts, [&](const auto& hosts) {
       hosts_left_ -= static_cast<int>(hosts.size());
       if (hosts_left_ < 0) return Tried::kEnough;
       if (model_.predict(hosts).step_seconds > at.cost * (1 + kSame)) return Tried::kNoBetter;
       Filling filling = filling_of(hosts);
-      slowdown_by(filling);
+      judge_cost(filling, model_, wish_, traffic_);
       if (!is_better(filling, at)) return Tried::kNoBetter;
       at = std::move(filling);
       return Tried::kBetter;

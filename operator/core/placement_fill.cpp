@@ -31,6 +31,16 @@ int most_going_out(int n, double limit, int most) {
 
 }  // namespace
 
+Slowdown judge_cost(Filling& filling, const StepModel& model, const PlacementWish& wish,
+                    const Traffic* traffic) {
+  filling.cost = filling.time.step_seconds;
+  if (traffic == nullptr) return {};
+  const Slowdown slowdown = traffic->slowdown(model.crossings(filling.hosts),
+                                              wish.work.gradient_bytes / wish.pods, filling.time);
+  filling.cost *= 1 + slowdown.workers / wish.pods;
+  return slowdown;
+}
+
 /// Of so many pods; link -1: a card that nobody else uses.
 int Filler::host_cap(const FillProblem& problem, int link, int pods) const {
   const double flows = model_.flows_within(bound_, problem.pods, link, card_rate_);

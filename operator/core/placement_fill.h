@@ -51,6 +51,11 @@ struct Filling {
   int room_left = 0;  ///< of its leaves
 };
 
+/// Fills in the cost of its hosts and time, and tells what of it is the others'. `traffic` is what
+/// the model's others are from; nullptr: nobody else sends.
+Slowdown judge_cost(Filling& filling, const StepModel& model, const PlacementWish& wish,
+                    const Traffic* traffic);
+
 class Filler {
  public:
   /// `traffic` is what the model's others are from; nullptr: nobody else sends. The wish outlives

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "operator/core/placement_fill.h"
 #include "operator/core/placement_words.h"
 #include "operator/core/slot_groups.h"
 
@@ -52,11 +53,8 @@ struct GroupCandidate {
   int branches = 0;
 };
 
-struct GroupFilling {
-  std::vector<HostShare> hosts;
+struct GroupFilling : Filling {
   int leaves = 0;
-  StepTime time;
-  double cost = 0;
   Slowdown slowdown;
 };
 
@@ -259,11 +257,7 @@ class GroupSearch {
 
   void judge_time(GroupFilling& filling) const {
     filling.time = model_.predict(filling.hosts);
-    filling.cost = filling.time.step_seconds;
-    if (traffic_ == nullptr) return;
-    filling.slowdown = traffic_->slowdown(model_.crossings(filling.hosts),
-                                          wish_.work.gradient_bytes / wish_.pods, filling.time);
-    filling.cost *= 1 + filling.slowdown.workers / wish_.pods;
+    filling.slowdown = judge_cost(filling, model_, wish_, traffic_);
   }
 
   bool is_better(const GroupFilling& one, const GroupFilling& than) const {
@@ -277,7 +271,9 @@ class GroupSearch {
     const int node = wish_.place - static_cast<int>(holds_.size());
     const bool is_first = wish_.first.empty() || wish_.first[as_index(node)];
     if (room_.on_node[as_index(node)] < wish_.pods || !is_first) return std::nullopt;
-    GroupFilling filling{{{node, wish_.pods}}, 1, {}, 0, {}};
+    GroupFilling filling;
+    filling.hosts = {{node, wish_.pods}};
+    filling.leaves = 1;
     judge_time(filling);
     Placement placement;
     placement.domain = topology_.leaf_of_node[as_index(node)];
@@ -328,7 +324,7 @@ std::vector<bool> usable_groups(const Topology& topology, const PlacementWish& w
   int within = 1;
   for (const GroupWish& one : wish.groups) {
     const bool is_whole = one.size >= 1 && wish.pods % one.size == 0 && one.size % within == 0;
-    usable.push_back(is_whole && LevelPlaces(topology, one.level).is_known());
+    usable.push_back(is_whole && topology.knows(one.level));
     if (usable.back()) within = one.size;
   }
   return usable;
@@ -360,11 +356,11 @@ PlacementVerdict place_keeping(const Topology& topology, const Room& room, Place
 
 /// Empty: all levels that are required are known.
 std::string why_levels_unknown(const Topology& topology, const PlacementWish& wish) {
-  if (!wish.required.empty() && !LevelPlaces(topology, wish.required).is_known()) {
+  if (!wish.required.empty() && !topology.knows(wish.required)) {
     return why_unknown_level(topology, "spec.topology.required", wish.required);
   }
   for (const GroupWish& one : wish.groups) {
-    if (!one.is_required || LevelPlaces(topology, one.level).is_known()) continue;
+    if (!one.is_required || topology.knows(one.level)) continue;
     return why_unknown_level(topology, one.field, one.level);
   }
   return "";

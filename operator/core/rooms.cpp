@@ -181,9 +181,7 @@ void Rooms::keep_refusal(const WaitingGang& gang, const NodeCaps* caps,
   refusals_.push_back({gang, caps == nullptr ? std::nullopt : std::optional(*caps), verdict});
 }
 
-bool Rooms::knows(const std::string& level) const {
-  return names_host(level) || !inventory_->topology().levels_named(level).empty();
-}
+bool Rooms::knows(const std::string& level) const { return inventory_->topology().knows(level); }
 
 bool Rooms::knows_network() const {
   const auto& domains = inventory_->topology().domains;

@@ -54,7 +54,6 @@ LevelPlaces::LevelPlaces(const Topology& topology, const std::string& level)
     : topology_(topology), of_domain_(topology.domains.size(), -1) {
   if (names_host(level)) return;
   const std::vector<int> levels = topology.levels_named(level);
-  is_known_ = !levels.empty();
   for (std::size_t i = 0; i < of_domain_.size(); ++i) {
     const Domain& domain = topology.domains[i];
     const int above = domain.parent < 0 ? -1 : of_domain_[as_index(domain.parent)];
@@ -91,7 +90,7 @@ std::string groups_text(const std::vector<SlotGroups>& groups, const Topology& t
     const std::string all = std::to_string(found.all);
     if (found.whole == found.all) {
       text += "every " + one.of + " (" + all + ") is within one " + one.level;
-    } else if (!LevelPlaces(topology, one.level).is_known()) {
+    } else if (!topology.knows(one.level)) {
       text += why_unknown_level(topology, one.field, one.level);
     } else {
       text += std::to_string(found.whole) + " of " + all + " " + one.of + "s are within one " +

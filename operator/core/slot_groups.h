@@ -38,8 +38,6 @@ class LevelPlaces {
  public:
   /// `topology` outlives it.
   LevelPlaces(const Topology& topology, const std::string& level);
-  /// Whether any node says in which it stands; a host is always known.
-  bool is_known() const { return is_known_; }
   /// The domain of the level that this one lies in, or is; -1: none.
   int of_domain(int domain) const { return of_domain_[as_index(domain)]; }
   /// The domain, or beyond all of their numbers the node's own place.
@@ -50,7 +48,6 @@ class LevelPlaces {
 
  private:
   const Topology& topology_;
-  bool is_known_ = true;
   std::vector<int> of_domain_;
 };
 

@@ -154,6 +154,10 @@ std::vector<int> Topology::levels_named(const std::string& name) const {
   return found;
 }
 
+bool Topology::knows(const std::string& name) const {
+  return names_host(name) || !levels_named(name).empty();
+}
+
 std::string Topology::level_names() const {
   std::string text;
   std::set<std::string> seen;

@@ -106,6 +106,8 @@ struct Topology {
   /// Levels that a job means by `name`: by name or key, else by alias. Several where pools of nodes
   /// are described in different ways. Empty: there is none.
   std::vector<int> levels_named(const std::string& name) const;
+  /// Whether there is one. That nodes are hosts is always known.
+  bool knows(const std::string& name) const;
   /// Names of levels for a sentence: "zone, block, rack, host".
   std::string level_names() const;
   /// The lowest domain that holds both.
